@@ -1,31 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting a process with as little as it needs: own uid, namespaces, no capabilities, no new privileges, no core dumps. */
+/* Starting a process with as little as it needs: own uid, namespaces, no capabilities, no new
+ * privileges, no core dumps. */
 #pragma once
-
-#include "base/err.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "base/err.h"
+
+#define JAIL_FDS_MAX 64
+
 struct jail_fd {
 	int from; /* ours */
-	int to;	  /* its number in the child, >= 3; the list is sorted by it and has no gaps to fill: the rest is closed */
+	int to; /* its number in the child, >= 3; the list is sorted by it; what it doesn't name is
+		   closed */
 };
 
 struct jail_spec {
-	const char *name;	  /* for errors */
-	const char *const *argv;  /* argv[0] is a path; no PATH look-up */
-	const char *const *env;	  /* the whole environment; NULL: empty */
+	const char *name;        /* for errors */
+	const char *const *argv; /* argv[0] is a path; no PATH look-up */
+	const char *const *env;  /* the whole environment; NULL: empty */
 	const struct jail_fd *fds;
-	size_t nfds;
-	int stdout_fd;	/* also standard error; -1: /dev/null. Standard input is /dev/null */
-	uid_t uid;	/* and gid; must not be 0 */
-	int netns_fd;	/* -1: stay in ours */
-	bool own_pid;	/* a new PID namespace, the child its init */
-	bool own_mount; /* a new mount namespace, propagation private, and new IPC and UTS namespaces */
+	size_t nfds;    /* <= JAIL_FDS_MAX */
+	int stdout_fd;  /* also standard error; -1: /dev/null. Standard input is /dev/null */
+	uid_t uid;      /* and gid; must not be 0 */
+	int netns_fd;   /* -1: stay in ours */
+	bool own_pid;   /* a new PID namespace, the child its init */
+	bool own_mount; /* new mount, IPC and UTS namespaces; all mounts private and read-only, own
+			   /proc with own_pid */
 };
 
-/* Starts it. It dies with us (PDEATHSIG). Any step that fails stops the start: e says which. On success *ret_pid is
-   running argv, *ret_pidfd is the caller's to close. 0 or -errno. */
+/* Starts it. It dies with the calling thread (PDEATHSIG), so call from the main thread. Any step
+   that fails stops the start: e says which, and nothing is left. On success *ret_pid is running
+   argv (exec has happened), *ret_pidfd is the caller's to close, and the caller reaps:
+   waitid(P_PIDFD). 0 or -errno. */
 int jail_spawn(const struct jail_spec *spec, pid_t *ret_pid, int *ret_pidfd, struct err *e);
