@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <strings.h>
 
 #define V  HTTP_CHAR_VALUE
 #define VT (HTTP_CHAR_VALUE | HTTP_CHAR_TARGET)
@@ -89,26 +90,35 @@ bool http_is_host(const char *s, size_t n)
 	return end == n || (s[end] == ':' && is_port(s + end + 1, n - end - 1));
 }
 
-bool http_target_check(const char *method, const char *target, struct http_authority *ret)
+/* The length of "http://" or "https://" at the beginning of target; 0 when there is neither. */
+static size_t scheme_len(const char *target)
 {
-	size_t n = strlen(target);
-	if (!n || !http_all(target, n, HTTP_CHAR_TARGET))
+	const char *colon = strstr(target, "://");
+	if (!colon)
+		return 0;
+	size_t n = (size_t)(colon - target);
+	return http_same_word(target, n, "http") || http_same_word(target, n, "https") ? n + 3 : 0;
+}
+
+bool http_destination_ok(const char *method, const char *target, const char *host, size_t n)
+{
+	if (host && !http_is_host(host, n))
 		return false;
-	*ret = (struct http_authority){NULL, 0};
+	if (!*target || !http_all(target, strlen(target), HTTP_CHAR_TARGET))
+		return false;
 	if (strcmp(target, "*") == 0)
 		return strcmp(method, "OPTIONS") == 0;
 
 	const char *path = target;
 	if (*target != '/') {
-		const char *colon = strstr(target, "://");
-		if (!colon || (!http_same_word(target, (size_t)(colon - target), "http") &&
-			       !http_same_word(target, (size_t)(colon - target), "https")))
+		size_t skip = scheme_len(target);
+		const char *authority = target + skip;
+		size_t len = strcspn(authority, "/?");
+		if (!skip || !http_is_host(authority, len))
 			return false;
-		const char *authority = colon + 3;
-		path = authority + strcspn(authority, "/?");
-		if (!http_is_host(authority, (size_t)(path - authority)))
+		if (host && (len != n || strncasecmp(authority, host, n) != 0))
 			return false;
-		*ret = (struct http_authority){authority, (size_t)(path - authority)};
+		path = authority + len;
 	}
 	return !memchr(path, '\\', strcspn(path, "?"));
 }

@@ -42,18 +42,12 @@ bool http_same_word(const char *s, size_t n, const char *word);
  */
 bool http_is_host(const char *s, size_t n);
 
-/* An authority inside a target; s is NULL when the target names none. */
-struct http_authority {
-	const char *s;
-	size_t len;
-};
-
 /*
- * Checks a target (NUL-terminated) for its method: origin-form, absolute-form with http or https,
- * or
- * "*" for OPTIONS. True with *ret filled; false for all others, and for '\' in the path.
+ * Checks where a request goes: the target (NUL-terminated) is origin-form, absolute-form with http
+ * or https, or "*" for OPTIONS, without '\' in the path; host[0 .. n), NULL where there is none, is
+ * a host, and equal to the authority of an absolute-form but for case.
  */
-bool http_target_check(const char *method, const char *target, struct http_authority *ret);
+bool http_destination_ok(const char *method, const char *target, const char *host, size_t n);
 
 /* CONNECT, TRACE, TRACK in any case: never read, never written. */
 bool http_method_barred(const char *method);
