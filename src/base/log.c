@@ -17,7 +17,8 @@ void log_init(const char *program, bool verbose)
 	log_verbose = verbose;
 }
 
-__attribute__((format(printf, 2, 0))) static void log_line(const char *level, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0)))
+static void log_line(const char *level, const char *fmt, va_list ap)
 {
 	char line[1024];
 	int n = snprintf(line, sizeof(line) - 1, "%s: %s", log_program, level);
