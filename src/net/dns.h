@@ -30,6 +30,7 @@ struct dns_query {
 int dns_read_query(const uint8_t *p, size_t n, struct dns_query *ret);
 
 /* Appends the answer to query (whose bytes are p[0 .. n)): rcode with no record, or one A record of the address (ttl
-   seconds), or one PTR record. Cut with TC when longer than the asker takes over UDP. 0, -ENOMEM, -EMSGSIZE. */
+   seconds), or one PTR record. Longer than query->udp_size it is cut and marked TC; over TCP, set udp_size to
+   DNS_MESSAGE_MAX first. 0, -ENOMEM, -EMSGSIZE, -EINVAL when ptr_name is no name. */
 int dns_write_answer(struct buf *out, const uint8_t *p, size_t n, const struct dns_query *query, enum dns_rcode rcode,
 		     const struct address *a, const char *ptr_name, uint32_t ttl_s);

@@ -20,7 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define POLICY_HOST_MAX 254 /* bytes with the NUL */
+#define POLICY_HOST_MAX	   254			 /* bytes with the NUL */
+#define POLICY_PATTERN_MAX (POLICY_HOST_MAX + 3) /* with a star in front */
 
 enum policy_scheme { POLICY_HTTPS, POLICY_HTTP };
 
@@ -52,7 +53,9 @@ struct policy *policy_from_json(const json_t *j, struct err *e);
    addresses in any spelling, characters other than letters, digits, '-' and '_'. 0 or -EINVAL. */
 int policy_host_canonical(const char *s, size_t n, char ret[POLICY_HOST_MAX], struct err *e);
 
-/* As above for patterns: also *.x and **.x, but no lone *, no *x, no public suffix behind the star. */
+/* As above for patterns that a person wrote: also *.x and **.x, but no lone *, no *x, no public suffix behind the star;
+   internationalised names become A-labels. Match only what policy_pattern_canonical has written. */
+int policy_pattern_canonical(const char *s, char ret[POLICY_PATTERN_MAX], struct err *e);
 int policy_pattern_check(const char *s, struct err *e);
 bool policy_pattern_matches(const char *pattern, const char *host);
 
