@@ -108,8 +108,8 @@ int policy_allow(struct policy *p, const char *spec, struct err *e)
 	auto_free char *copy = strdup(spec);
 	if (!copy)
 		return err_set(e, ENOMEM, "no memory");
-	char *host;
-	int scheme;
+	char *host = NULL;
+	int scheme = -1;
 	struct policy_rule rule = {.port_count = 1};
 	int r = split_spec(copy, &host, &scheme, &rule.ports[0], e);
 	if (r == 0)
