@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The client's side of a connection, one call at a time. What the user's flow of the body holds
+ * back stays in `in` (one receive at most) and then in the socket, so that a response that was sent
+ * before the connection broke is read before the break is told.
+ *
+ * Bytes beyond a response, and bytes that nobody asked for, make the connection useless: they could
+ * be taken for the next response.
+ */
+#include "http/client.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "http/body_out.h"
+#include "http/h1.h"
+#include "http/stream_filter.h"
+
+#define INPUT_MAX        (256 * 1024) /* bytes: a head, or one receive */
+#define INTERIM_MAX      8            /* responses 1xx before the final one */
+#define STATUS_SWITCHING 101
+#define STATUS_FINAL     200
+
+struct http_client {
+	struct stream *s; /* NULL when it is gone */
+	void (*closed)(void *user);
+	void *user;
+	struct buf in;
+	struct buf head; /* a request head while it is written */
+	unsigned busy;   /* events being handled */
+	bool dead;       /* for the user */
+	bool spent;      /* no further call */
+	bool eof;
+
+	/* The call. */
+	bool active;
+	const struct http_call_ops *ops;
+	void *call_user;
+	bool is_head;   /* the method */
+	bool head_seen; /* the final one */
+	bool sent;      /* our body is whole */
+	bool reading;
+	bool keep_alive;
+	unsigned interim;
+	struct body_out out;
+	struct h1_body body;
+};
+
+static void client_free(struct http_client *c)
+{
+	buf_done(&c->in);
+	buf_done(&c->head);
+	free(c);
+}
+
+/* Tells the user that the client is over. */
+static void client_fail(struct http_client *c, const struct err *why)
+{
+	if (c->dead)
+		return;
+	c->dead = true;
+	if (c->s)
+		stream_close(take_ptr(c->s));
+	if (c->active)
+		c->ops->failed(c->call_user, why);
+	else if (c->closed)
+		c->closed(c->user);
+}
+
+static void client_fail_text(struct http_client *c, int code, const char *text)
+{
+	struct err why = {0};
+	err_set(&why, code, "%s", text);
+	client_fail(c, &why);
+}
+
+static void client_enter(struct http_client *c)
+{
+	c->busy++;
+}
+
+static void client_leave(struct http_client *c)
+{
+	if (--c->busy)
+		return;
+	if (c->dead) {
+		client_free(c);
+		return;
+	}
+	stream_read(c->s, !c->active || !c->head_seen || c->reading);
+}
+
+/* -- the response -- */
+
+static size_t client_take_head(struct http_client *c, const uint8_t *p, size_t n)
+{
+	struct http_head head;
+	ssize_t r = h1_read_response(p, n, c->is_head ? "HEAD" : "GET", &head);
+	if (r == -EAGAIN)
+		return 0;
+	if (r < 0) {
+		client_fail_text(c, (int)-r, "the response head is malformed");
+		return 0;
+	}
+	if (head.status == STATUS_SWITCHING) {
+		client_fail_text(c, EPROTO, "the server switched protocols unasked");
+	} else if (head.status < STATUS_FINAL) {
+		if (++c->interim > INTERIM_MAX)
+			client_fail_text(c, EBADMSG, "too many interim responses");
+	} else {
+		c->head_seen = true;
+		c->keep_alive = head.keep_alive;
+		h1_body_init(&c->body, &head);
+		stream_alarm(c->s, 0);
+		c->ops->head(c->call_user, &head);
+	}
+	http_head_done(&head);
+	return (size_t)r;
+}
+
+/* extra: bytes were there beyond the response. */
+static void client_end_call(struct http_client *c, bool extra)
+{
+	c->active = false;
+	c->spent = !c->keep_alive || !c->sent || extra || c->eof;
+	c->ops->end(c->call_user);
+}
+
+/* Returns whether there may be more to do. */
+static bool client_take_body(struct http_client *c, const uint8_t *p, size_t n, size_t *used)
+{
+	if (!c->reading)
+		return false;
+	if (h1_body_done(&c->body)) {
+		client_end_call(c, *used < n);
+		return true;
+	}
+	const uint8_t *data;
+	size_t len;
+	ssize_t r = h1_body_read(&c->body, p + *used, n - *used, &data, &len);
+	if (r < 0) {
+		client_fail_text(c, (int)-r, "the response body is malformed");
+		return false;
+	}
+	*used += (size_t)r;
+	if (len)
+		c->ops->body(c->call_user, data, len);
+	return r > 0 || (!c->dead && h1_body_done(&c->body));
+}
+
+static size_t client_take(struct http_client *c, const uint8_t *p, size_t n)
+{
+	size_t used = 0;
+	while (!c->dead) {
+		if (c->active && c->head_seen) {
+			if (!client_take_body(c, p, n, &used))
+				break;
+			continue;
+		}
+		if (!c->active && used < n)
+			client_fail_text(c, EPROTO, "the server sent what was not asked for");
+		size_t r = c->active && used < n ? client_take_head(c, p + used, n - used) : 0;
+		if (!r)
+			break;
+		used += r;
+	}
+	return used;
+}
+
+/* The server's end of the stream, once what came before it is used. */
+static void client_take_end(struct http_client *c)
+{
+	if (c->dead || !c->eof || c->in.len)
+		return;
+	if (!c->active)
+		client_fail_text(c, ECONNRESET, "the server closed the connection");
+	else if (!c->head_seen)
+		client_fail_text(c, ECONNRESET,
+				 "the server closed the connection without a response");
+	else if (!c->reading)
+		return;
+	else if (c->body.framing == HTTP_TO_CLOSE)
+		client_end_call(c, false);
+	else
+		client_fail_text(c, ECONNRESET,
+				 "the server closed the connection within the response");
+}
+
+/* -- events of the stream -- */
+
+static void on_data(void *user, const uint8_t *p, size_t n)
+{
+	struct http_client *c = user;
+	client_enter(c);
+	bool fresh = !c->in.len;
+	size_t used = fresh ? client_take(c, p, n) : 0;
+	if (!c->dead) {
+		if (buf_append(&c->in, p + used, n - used) < 0)
+			client_fail_text(c, ENOMEM, "no memory for the response");
+		else if (!fresh)
+			buf_consume(&c->in, client_take(c, c->in.data, c->in.len));
+	}
+	client_leave(c);
+}
+
+static void on_wake(void *user)
+{
+	struct http_client *c = user;
+	client_enter(c);
+	buf_consume(&c->in, client_take(c, c->in.data, c->in.len));
+	client_take_end(c);
+	client_leave(c);
+}
+
+static void on_eof(void *user)
+{
+	struct http_client *c = user;
+	client_enter(c);
+	c->eof = true;
+	client_take_end(c);
+	client_leave(c);
+}
+
+static void on_drained(void *user)
+{
+	struct http_client *c = user;
+	client_enter(c);
+	if (c->active && !c->sent && c->ops->drained)
+		c->ops->drained(c->call_user);
+	client_leave(c);
+}
+
+static void on_alarm(void *user)
+{
+	struct http_client *c = user;
+	client_enter(c);
+	if (c->active && !c->head_seen)
+		client_fail_text(c, ETIMEDOUT, "no response in time");
+	client_leave(c);
+}
+
+static void on_closed(void *user, const struct err *why)
+{
+	struct http_client *c = user;
+	client_enter(c);
+	c->s = NULL;
+	client_fail(c, why);
+	client_leave(c);
+}
+
+static const struct stream_ops client_stream_ops = {
+	.data = on_data,
+	.eof = on_eof,
+	.drained = on_drained,
+	.closed = on_closed,
+};
+
+/* -- calls -- */
+
+struct http_client *http_client_new(struct stream *s, void (*closed)(void *user), void *user)
+{
+	struct http_client *c = calloc(1, sizeof(*c));
+	if (!c) {
+		stream_close(s);
+		return NULL;
+	}
+	c->s = s;
+	c->closed = closed;
+	c->user = user;
+	buf_init(&c->in, INPUT_MAX);
+	buf_init(&c->head, HTTP_HEAD_MAX);
+	stream_set_ops(s, &client_stream_ops, c);
+	stream_set_hooks(s, on_wake, on_alarm);
+	stream_read(s, true);
+	return c;
+}
+
+int http_client_call(struct http_client *c, const struct http_head *request, uint64_t timeout_ms,
+		     const struct http_call_ops *ops, void *user)
+{
+	if (c->active)
+		return -EBUSY;
+	if (c->spent || c->eof)
+		return -EPIPE;
+	struct http_head head = *request;
+	head.minor = 1;
+	head.keep_alive = true;
+	int r = h1_write_request(&c->head, &head);
+	if (r == -EMSGSIZE)
+		return -EINVAL;
+	if (r < 0)
+		return r;
+	ssize_t queued = stream_write(c->s, c->head.data, c->head.len);
+	buf_consume(&c->head, c->head.len);
+	if (queued < 0)
+		return (int)queued;
+
+	c->active = true;
+	c->ops = ops;
+	c->call_user = user;
+	c->is_head = strcmp(request->method, "HEAD") == 0;
+	c->head_seen = false;
+	c->sent = head.framing == HTTP_NO_BODY;
+	c->reading = true;
+	c->keep_alive = false;
+	c->interim = 0;
+	c->out = (struct body_out){.framing = head.framing, .left = head.length};
+	stream_alarm(c->s, timeout_ms);
+	return 0;
+}
+
+ssize_t http_client_write(struct http_client *c, const void *p, size_t n)
+{
+	if (!c->active || c->sent)
+		return -EPIPE;
+	return body_out_write(&c->out, c->s, p, n);
+}
+
+int http_client_finish(struct http_client *c)
+{
+	if (!c->active)
+		return -EPIPE;
+	if (c->sent)
+		return 0;
+	int r = body_out_end(&c->out, c->s);
+	if (r == 0)
+		c->sent = true;
+	return r;
+}
+
+void http_client_read(struct http_client *c, bool on)
+{
+	if (c->reading == on)
+		return;
+	c->reading = on;
+	if (c->busy)
+		return;
+	if (on)
+		stream_wake(c->s);
+	else if (c->active && c->head_seen)
+		stream_read(c->s, false);
+}
+
+void http_client_set_ops(struct http_client *c, const struct http_call_ops *ops, void *user)
+{
+	c->ops = ops;
+	c->call_user = user;
+}
+
+bool http_client_reusable(const struct http_client *c)
+{
+	return c->s && !c->active && !c->spent && !c->eof;
+}
+
+void http_client_close(struct http_client *c)
+{
+	assert(!c->dead);
+	c->dead = true;
+	if (c->s)
+		stream_close(take_ptr(c->s));
+	if (!c->busy)
+		client_free(c);
+}
+
+struct stream *http_client_stream(struct http_client *c)
+{
+	return c->s;
+}
