@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Images: kernel, initramfs, read-only root filesystem, defaults. An image is a directory STORE/NAME-HASH, made whole
- * or not at all, named by the hash of what it is built from; STORE/NAME is a symbolic link to the present one.
+ * Images: kernel, initramfs, read-only root filesystem, defaults. An image is a directory
+ * STORE/NAME-HASH, made whole or not at all, named by the hash of what it is built from; STORE/NAME
+ * is a symbolic link to the present one.
  */
 #pragma once
-
-#include "base/err.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/err.h"
+
 struct image {
 	char *name;
-	char *hash;	 /* hex, of the recipe's inputs */
-	char *kernel;	 /* paths */
+	char *hash;   /* hex, of the recipe's inputs */
+	char *kernel; /* paths */
 	char *initramfs;
-	char *rootfs;	 /* raw ext4 */
-	char *scratch;	 /* an empty sparse ext4, copied for each sandbox */
+	char *rootfs;  /* raw ext4 */
+	char *scratch; /* an empty sparse ext4, copied for each sandbox */
 	char *cmdline;
-	char *user;	 /* whom tasks run as */
+	char *user; /* whom tasks run as */
 	char *workdir;
-	json_t *env;	 /* string members: variables of every process */
+	json_t *env;         /* string members: variables of every process */
 	uint64_t size_bytes; /* on disk */
 	uint64_t built_ms;   /* wall clock */
 };
@@ -31,17 +32,20 @@ int image_open(const char *store, const char *name, struct image *ret, struct er
 void image_done(struct image *img);
 
 /* Calls each(user, img) for every present image. */
-int image_each(const char *store, void (*each)(void *user, const struct image *img), void *user, struct err *e);
+int image_each(const char *store, void (*each)(void *user, const struct image *img), void *user,
+	       struct err *e);
 
 /*
- * Builds NAME from the recipe directory (docs/images.md) with the given CA certificate (PEM) in its trust store; returns at
- * once when an image of the same inputs is there, unless forced. Prints progress to standard error. Blocks, runs programs. Must be root.
+ * Builds NAME from the recipe directory (docs/images.md) with the given CA certificate (PEM) in its
+ * trust store; returns at once when an image of the same inputs is there, unless forced. Prints
+ * progress to standard error. Blocks, runs programs. Must be root.
  */
-int image_build(const char *store, const char *recipe_dir, const char *name, const char *ca_pem, bool force, struct err *e);
+int image_build(const char *store, const char *recipe_dir, const char *name, const char *ca_pem,
+		bool force, struct err *e);
 
 /* Removes NAME and its directory. */
 int image_remove(const char *store, const char *name, struct err *e);
 
-/* Opens an unnamed file on the filesystem of dir and makes it a sparse copy of the scratch disk (reflink where it can, else
-   data extents only), read-write. Returns the descriptor or -errno. */
+/* Opens an unnamed file on the filesystem of dir and makes it a sparse copy of the scratch disk
+   (reflink where it can, else data extents only), read-write. Returns the descriptor or -errno. */
 int image_clone_scratch(const struct image *img, const char *dir, struct err *e);
