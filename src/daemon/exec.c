@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/exec.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/doc.h"
+#include "base/str.h"
+#include "daemon/guest.h"
+#include "http/envelope.h"
+
+#define EVENT_LOOK_MAX   4096 /* bytes; start and end events are shorter, data mostly longer */
+#define START_TIMEOUT_MS (60u * 1000)
+
+struct exec {
+	struct sandbox *sb;
+	struct sandbox_link link;
+	struct http_client *agent;
+	struct http_exchange *x;
+	bool own_stream, task, stream_started, started, paused;
+	struct buf in; /* part of an envelope */
+	uint64_t pid;
+	struct exec_result result;
+	const struct exec_ops *ops;
+	void *user;
+};
+
+static void exec_free(struct exec *ex)
+{
+	sandbox_detach(&ex->link);
+	if (ex->agent)
+		http_client_close(ex->agent);
+	buf_done(&ex->in);
+	free(ex);
+}
+
+void exec_send_event(struct http_exchange *x, json_t *event)
+{
+	auto_json json_t *j = event;
+	auto_free char *text = j ? doc_to_text(j) : NULL;
+	struct buf b;
+	buf_init(&b, EXEC_EVENT_MAX + ENVELOPE_HEAD);
+	if (text && envelope_write(&b, ENVELOPE_MESSAGE, text, strlen(text)) == 0)
+		http_exchange_write(x, b.data, b.len);
+	buf_done(&b);
+}
+
+void exec_send_end(struct http_exchange *x, const char *code, const char *message)
+{
+	auto_json json_t *j =
+		code ? json_pack("{s:{s:s, s:s}}", "error", "code", code, "message", message)
+		     : json_object();
+	auto_free char *text = j ? doc_to_text(j) : NULL;
+	struct buf b;
+	buf_init(&b, 4096);
+	if (text && envelope_write(&b, ENVELOPE_END, text, strlen(text)) == 0)
+		http_exchange_write(x, b.data, b.len);
+	buf_done(&b);
+	http_exchange_end(x);
+}
+
+/* Ends it from our side with what is known. */
+static void finish(struct exec *ex)
+{
+	const struct exec_ops *ops = ex->ops;
+	void *user = ex->user;
+	const struct exec_result result = ex->result;
+	if (result.ended || result.code[0])
+		sandbox_record(ex->sb, "exec.end",
+			       json_pack("{s:I, s:i, s:s}", "pid", (json_int_t)ex->pid, "exit_code",
+					 result.ended ? result.exit_code : -1, "error",
+					 result.code));
+	if (ex->x && !ex->own_stream) {
+		struct http_exchange *x = take_ptr(ex->x);
+		if (ex->stream_started)
+			exec_send_end(x, result.code[0] ? result.code : NULL, result.message);
+		else
+			http_exchange_reply_error(x, 502, "%s", result.message);
+	}
+	exec_free(ex);
+	ops->ended(user, &result);
+}
+
+static void fail(struct exec *ex, const char *code, const char *message)
+{
+	if (!ex->result.code[0]) {
+		snprintf(ex->result.code, sizeof(ex->result.code), "%s", code);
+		snprintf(ex->result.message, sizeof(ex->result.message), "%s", message);
+	}
+	finish(ex);
+}
+
+static void look_at_end(struct exec *ex, const json_t *end)
+{
+	json_t *code = json_object_get(end, "exitCode"), *signal = json_object_get(end, "signal");
+	json_int_t exit_code = json_is_integer(code) ? json_integer_value(code) : 0;
+	json_int_t number = json_is_integer(signal) ? json_integer_value(signal) : 0;
+	ex->result.ended = true;
+	if (number > 0 && number < 128)
+		ex->result.exit_code = 128 + (int)number;
+	else
+		ex->result.exit_code = exit_code >= 0 && exit_code <= 255 ? (int)exit_code : 255;
+}
+
+/* Notices start and end; everything else is only passed on. */
+static void look(struct exec *ex, const struct envelope *env)
+{
+	if (env->len > EVENT_LOOK_MAX)
+		return;
+	auto_json json_t *j = doc_parse_json((const char *)env->payload, env->len, NULL);
+	const json_t *event = json_object_get(j, "event");
+	const json_t *start = json_object_get(event, "start");
+	const json_t *end = json_object_get(event, "end");
+	uint64_t pid = 0;
+	if (start && !ex->started && doc_want_uint(start, "pid", 1, UINT32_MAX, &pid, NULL) == 0) {
+		ex->started = true;
+		ex->pid = pid;
+		sandbox_record(ex->sb, "exec.running", json_pack("{s:I}", "pid", (json_int_t)pid));
+		ex->ops->started(ex->user, pid);
+	} else if (end && !ex->result.ended) {
+		look_at_end(ex, end);
+	}
+}
+
+static void look_at_stream_end(struct exec *ex, const struct envelope *env)
+{
+	auto_json json_t *j = doc_parse_json((const char *)env->payload, env->len, NULL);
+	const json_t *error = json_object_get(j, "error");
+	const char *code = NULL, *message = "";
+	if (error && doc_want_string(error, "code", &code, NULL) == 0) {
+		doc_opt_string(error, "message", &message, NULL);
+		snprintf(ex->result.code, sizeof(ex->result.code), "%s", code);
+		snprintf(ex->result.message, sizeof(ex->result.message), "%s", message);
+	} else if (!ex->result.ended) {
+		snprintf(ex->result.code, sizeof(ex->result.code), "unavailable");
+		snprintf(ex->result.message, sizeof(ex->result.message),
+			 "the agent gave no result for the process");
+	}
+}
+
+static void pass_on(struct exec *ex, const uint8_t *envelope, size_t n, const struct envelope *env)
+{
+	if (ex->task)
+		tasklog_append(sandbox_log(ex->sb), env->payload, env->len);
+	if (!ex->x)
+		return;
+	if (http_exchange_write(ex->x, envelope, n) > STREAM_QUEUE_HIGH && !ex->paused) {
+		ex->paused = true;
+		http_client_read(ex->agent, false);
+	}
+}
+
+static void on_agent_body(void *user, const uint8_t *p, size_t n)
+{
+	struct exec *ex = user;
+	if (buf_append(&ex->in, p, n) < 0) {
+		fail(ex, "unavailable", "the agent's stream can't be read");
+		return;
+	}
+	for (;;) {
+		struct envelope env;
+		ssize_t used = envelope_read(ex->in.data, ex->in.len, EXEC_EVENT_MAX, &env);
+		if (used == -EAGAIN)
+			return;
+		if (used < 0) {
+			fail(ex, "unavailable", "the agent's stream can't be read");
+			return;
+		}
+		if (env.flag == ENVELOPE_END) {
+			look_at_stream_end(ex, &env);
+			finish(ex);
+			return;
+		}
+		look(ex, &env);
+		pass_on(ex, ex->in.data, (size_t)used, &env);
+		buf_consume(&ex->in, (size_t)used);
+	}
+}
+
+static int start_stream(struct exec *ex)
+{
+	struct http_fields fields = {0};
+	int r = http_fields_add(&fields, "Content-Type", "application/connect+json");
+	if (r == 0)
+		r = http_exchange_start(ex->x, 200, &fields, HTTP_CHUNKED, 0);
+	http_fields_done(&fields);
+	ex->stream_started = r == 0;
+	return r;
+}
+
+static void on_agent_head(void *user, const struct http_head *head)
+{
+	struct exec *ex = user;
+	if (head->status != 200) {
+		char text[64];
+		snprintf(text, sizeof(text), "the agent answered with status %u", head->status);
+		fail(ex, "unavailable", text);
+		return;
+	}
+	if (ex->x && !ex->own_stream && start_stream(ex) < 0)
+		fail(ex, "internal", "no memory");
+}
+
+static void on_agent_end(void *user)
+{
+	fail(user, "unavailable", "the agent's stream ended early");
+}
+
+static void on_agent_drained(void *user)
+{
+	(void)user;
+}
+
+static void on_agent_failed(void *user, const struct err *why)
+{
+	struct exec *ex = user;
+	ex->agent = NULL;
+	fail(ex, "unavailable", why->text);
+}
+
+static const struct http_call_ops agent_ops = {
+	.head = on_agent_head,
+	.body = on_agent_body,
+	.end = on_agent_end,
+	.drained = on_agent_drained,
+	.failed = on_agent_failed,
+};
+
+static void on_client_body(void *user, const uint8_t *p, size_t n)
+{
+	(void)user;
+	(void)p;
+	(void)n;
+}
+
+static void on_client_body_end(void *user)
+{
+	(void)user;
+}
+
+static void on_client_drained(void *user)
+{
+	struct exec *ex = user;
+	if (!ex->paused)
+		return;
+	ex->paused = false;
+	http_client_read(ex->agent, true);
+}
+
+static void on_client_gone(void *user)
+{
+	struct exec *ex = user;
+	exec_drop_client(ex);
+	ex->ops->client_gone(ex->user);
+}
+
+static const struct http_exchange_ops client_ops = {
+	.body = on_client_body,
+	.body_end = on_client_body_end,
+	.drained = on_client_drained,
+	.gone = on_client_gone,
+};
+
+void exec_drop_client(struct exec *ex)
+{
+	ex->x = NULL;
+	if (ex->paused)
+		http_client_read(ex->agent, true);
+	ex->paused = false;
+}
+
+void exec_cancel(struct exec *ex)
+{
+	exec_free(ex);
+}
+
+/* The sandbox stops. Streams of others are broken off, not ended, as E2B's clients expect it. */
+static void on_cut(void *user)
+{
+	struct exec *ex = user;
+	if (ex->x && ex->stream_started)
+		http_exchange_abort(take_ptr(ex->x));
+	fail(ex, "unavailable", "the sandbox was stopped");
+}
+
+static int call_agent(struct exec *ex, const struct exec_request *q)
+{
+	auto_free char *text = doc_to_text(q->start);
+	struct buf body;
+	struct http_head h = {0};
+	buf_init(&body, EXEC_REQUEST_MAX + ENVELOPE_HEAD);
+	int r = text ? envelope_write(&body, ENVELOPE_MESSAGE, text, strlen(text)) : -ENOMEM;
+	if (r == 0)
+		r = guest_head(ex->sb, "POST", "/process.Process/Start", "application/connect+json",
+			       q->linux_user, &h);
+	if (r == 0 && q->timeout_ms)
+		r = http_fields_add(&h.fields, "Connect-Timeout-Ms", q->timeout_ms);
+	h.framing = HTTP_LENGTH;
+	h.length = body.len;
+	if (r == 0)
+		r = http_client_call(ex->agent, &h, START_TIMEOUT_MS, &agent_ops, ex);
+	if (r == 0 && http_client_write(ex->agent, body.data, body.len) < 0)
+		r = -ENOMEM;
+	if (r == 0)
+		r = http_client_finish(ex->agent);
+	http_head_done(&h);
+	buf_done(&body);
+	return r;
+}
+
+/* argv as the record shows it: [cmd, args…]; what is no string is left out. */
+static json_t *argv_of(const json_t *start)
+{
+	const json_t *process = json_object_get(start, "process");
+	json_t *argv = json_array(), *arg;
+	size_t i;
+	json_array_append(argv, json_object_get(process, "cmd"));
+	json_array_foreach(json_object_get(process, "args"), i, arg) json_array_append(argv, arg);
+	return argv;
+}
+
+struct exec *exec_start(struct sandbox *sb, const struct exec_request *q,
+			const struct exec_ops *ops, void *user, struct err *e)
+{
+	struct exec *ex = calloc(1, sizeof(*ex));
+	if (!ex) {
+		err_set(e, ENOMEM, "no memory");
+		return NULL;
+	}
+	*ex = (struct exec){
+		.sb = sb, .own_stream = q->own_stream, .task = q->task, .ops = ops, .user = user};
+	buf_init(&ex->in, EXEC_EVENT_MAX + ENVELOPE_HEAD + (256u << 10));
+	list_init(&ex->link.link);
+	int r = audit_write(sandbox_node(sb)->audit, sandbox_id(sb), "exec.start",
+			    json_pack("{s:o, s:s?, s:b}", "argv", argv_of(q->start), "user",
+				      q->linux_user, "task", q->task),
+			    e);
+	if (r == 0)
+		ex->agent = guest_connect(sb, e);
+	if (r == 0 && ex->agent) {
+		r = call_agent(ex, q);
+		if (r == 0) {
+			ex->link = (struct sandbox_link){.cut = on_cut, .user = ex};
+			sandbox_attach(sb, &ex->link);
+			ex->x = q->x;
+			if (ex->x)
+				http_exchange_on(ex->x, &client_ops, ex);
+			return ex;
+		}
+		err_sys(e, -r, "can't ask the agent to start a process");
+	}
+	exec_free(ex);
+	return NULL;
+}
+
+static void served_started(void *user, uint64_t pid)
+{
+	(void)user;
+	(void)pid;
+}
+
+static void served_ended(void *user, const struct exec_result *result)
+{
+	free(user);
+	(void)result;
+}
+
+struct served {
+	struct exec *ex;
+};
+
+static void served_client_gone(void *user)
+{
+	struct served *s = user;
+	exec_cancel(s->ex);
+	free(s);
+}
+
+static const struct exec_ops served_ops = {
+	.started = served_started,
+	.ended = served_ended,
+	.client_gone = served_client_gone,
+};
+
+/* The user that a client names by Basic authorization, a heap string; NULL: none, or not to be
+ * understood. */
+static char *named_user(const struct http_head *head)
+{
+	const char *v = http_fields_get(&head->fields, "Authorization");
+	if (!v || !str_starts(v, "Basic "))
+		return NULL;
+	v += strlen("Basic ");
+	size_t n = strlen(v);
+	char *plain = malloc(n + 4);
+	ssize_t len = plain ? base64_decode(v, n, plain) : -ENOMEM;
+	if (len < 0) {
+		free(plain);
+		return NULL;
+	}
+	plain[len] = '\0';
+	plain[strcspn(plain, ":")] = '\0';
+	return plain;
+}
+
+void exec_serve(struct sandbox *sb, struct http_exchange *x, const char *body, size_t n)
+{
+	struct envelope env;
+	struct err e = {0};
+	ssize_t used = envelope_read((const uint8_t *)body, n, EXEC_REQUEST_MAX, &env);
+	auto_json json_t *start = NULL;
+	if (used >= 0 && (size_t)used == n && env.flag == ENVELOPE_MESSAGE)
+		start = doc_parse_json((const char *)env.payload, env.len, &e);
+	if (!start) {
+		http_exchange_reply_error(
+			x, 400, "Start wants one envelope with a JSON message: %s", e.text);
+		return;
+	}
+	struct served *s = calloc(1, sizeof(*s));
+	auto_free char *user = named_user(http_exchange_head(x));
+	const struct exec_request q = {
+		.start = start,
+		.linux_user = user,
+		.timeout_ms = http_fields_get(&http_exchange_head(x)->fields, "Connect-Timeout-Ms"),
+		.x = x,
+	};
+	s->ex = exec_start(sb, &q, &served_ops, s, &e);
+	if (!s->ex) {
+		free(s);
+		http_exchange_reply_error(x, 502, "%s", e.text);
+	}
+}

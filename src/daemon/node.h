@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all of spaced shares: one node, one loop, one thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <uv.h>
+
+#include "base/list.h"
+#include "daemon/audit.h"
+#include "daemon/ca.h"
+#include "daemon/paths.h"
+#include "daemon/store.h"
+#include "vmm/vmm.h"
+
+#define NODE_SANDBOXES_MAX 256 /* alive at once */
+
+/* Each living sandbox has two uids of its own, its monitor's and its gateway's; no account has
+ * them. */
+#define NODE_UID_BASE 1900000000u
+
+struct node {
+	uv_loop_t *loop;
+	struct paths paths;
+	struct vmm_probe host;
+	struct ca *ca;
+	struct audit *audit;
+	struct store *store;
+	struct list sandboxes; /* struct sandbox, oldest first */
+	unsigned live;         /* sandboxes with processes */
+	bool seat_taken[NODE_SANDBOXES_MAX];
+	bool closing; /* no new sandboxes */
+	void (*on_idle)(
+		struct node *n); /* called when the last living sandbox is gone; may be NULL */
+};
