@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a fuzz target over the files of its corpus directory, so that past findings are ordinary tests. */
+/* Runs a fuzz target over the files of its corpus directory, so that past findings are ordinary
+ * tests. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
-
-#include <dirent.h>
-#include <stdio.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -31,7 +34,15 @@ int main(int argc, char **argv)
 			perror(e->d_name);
 			return 1;
 		}
-		LLVMFuzzerTestOneInput((const uint8_t *)data, len);
+		/* A block of the exact size, so that AddressSanitizer sees a read past the end. */
+		auto_free uint8_t *exact = malloc(len);
+		if (!exact && len) {
+			perror(e->d_name);
+			return 1;
+		}
+		if (len)
+			memcpy(exact, data, len);
+		LLVMFuzzerTestOneInput(exact, len);
 		count++;
 	}
 	closedir(d);
