@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation. The rules stand in two places. At the device's ingress, before the host's IP
+ * stack sees a frame, all is dropped but ARP for the gateway, TCP, and UDP to port 53, from the
+ * guest's MAC and address, whole and without options. What is legal elsewhere is answered with an
+ * ICMP error, so that clients don't wait (QUIC falls back to TCP at once); what is broadcast,
+ * malformed, spoofed or itself an ICMP error is dropped silently. Behind, connection tracking: new
+ * flows are bounded in number, redirected to the gateway's sockets, and let in only because they
+ * were redirected. A connection to a gateway's port itself changes nothing in the redirect, is
+ * therefore not marked as such, and is refused. Out go answers, and connections to the agent.
+ * Nothing is ever forwarded.
+ */
+#include "net/rules.h"
+
+#include <errno.h>
+#include <nftables/libnftables.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/doc.h"
+#include "base/guest.h"
+#include "base/str.h"
+#include "net/tap.h"
+
+#define TEXT(x)  #x
+#define VALUE(x) TEXT(x)
+
+/* Flows that one slot may have at a time. A flow takes some 300 bytes of the host's memory. */
+#define TCP_FLOWS_MAX 4096
+#define UDP_FLOWS_MAX 2048
+
+static const char ingress_rules[] =
+	"table netdev slot {\n"
+	"	counter rejected {}\n"
+	"	counter spoofed {}\n"
+	"	counter ipv6 {}\n"
+	"	counter fragments {}\n"
+	"	chain guest {\n"
+	"		type filter hook ingress device \"" TAP_NAME
+	"\" priority -500; policy drop;\n"
+	"		ether saddr != " GUEST_MAC " counter name spoofed drop\n"
+	"		ether type arp arp operation request arp saddr ether " GUEST_MAC
+	" arp saddr ip " GUEST_ADDRESS " arp daddr ip " GUEST_GATEWAY " accept\n"
+	"		ether type ip6 ether daddr " GUEST_GATEWAY_MAC
+	" counter name ipv6 reject with icmpv6 admin-prohibited\n"
+	"		ether type ip6 counter name ipv6 drop\n"
+	"		ether type != ip counter name rejected drop\n"
+	"		ether daddr != " GUEST_GATEWAY_MAC " counter name rejected drop\n"
+	"		ip saddr != " GUEST_ADDRESS " counter name spoofed drop\n"
+	"		ip frag-off & 0x3fff != 0 counter name fragments drop\n"
+	"		ip hdrlength != 5 counter name rejected drop\n"
+	"		ip protocol tcp accept\n"
+	"		udp dport 53 accept\n"
+	"		icmp type { destination-unreachable, source-quench, redirect, time-exceeded,"
+	" parameter-problem } counter name rejected drop\n"
+	"		ip protocol udp counter name rejected reject with icmp port-unreachable\n"
+	"		counter name rejected reject with icmp admin-prohibited\n"
+	"	}\n"
+	"}\n";
+
+static const char flow_rules[] =
+	"table inet slot {\n"
+	"	counter rejected {}\n"
+	"	ct timeout tcp_flow { protocol tcp; l3proto ip;\n"
+	"		policy = { syn_sent : 30, syn_recv : 30, established : 21600, time_wait : 10, close : 5 }\n"
+	"	}\n"
+	"	ct timeout udp_flow { protocol udp; l3proto ip;\n"
+	"		policy = { unreplied : 10, replied : 10 }\n"
+	"	}\n"
+	"	chain guest {\n"
+	"		type filter hook prerouting priority mangle; policy drop;\n"
+	"		ct state established accept\n"
+	"		ct state != new drop\n"
+	"		meta l4proto tcp tcp flags & (fin | syn | rst | ack) != syn"
+	" counter name rejected reject with tcp reset\n"
+	"		meta l4proto tcp ct count over " VALUE(
+		TCP_FLOWS_MAX) " counter name rejected reject with tcp reset\n"
+			       "		meta l4proto tcp ct timeout set \"tcp_flow\" accept\n"
+			       "		udp dport 53 ct count over " VALUE(
+				       UDP_FLOWS_MAX) " counter name rejected drop\n"
+						      "		udp dport 53 ct timeout set \"udp_flow\" accept\n"
+						      "	}\n"
+						      "	chain redirected {\n"
+						      "		type nat hook prerouting priority dstnat; policy accept;\n"
+						      "		tcp dport 53 redirect to :" VALUE(
+							      SLOT_DNS_PORT) "\n"
+									     "		udp dport 53 redirect to :" VALUE(
+										     SLOT_DNS_PORT) "\n"
+												    "		meta l4proto tcp redirect to :" VALUE(
+													    SLOT_TCP_PORT) "\n"
+															   "	}\n"
+															   "	chain gateway {\n"
+															   "		type filter hook input priority filter; policy drop;\n"
+															   "		ct state established accept\n"
+															   "		ct status dnat accept\n"
+															   "		meta l4proto tcp counter name rejected reject with tcp reset\n"
+															   "	}\n"
+															   "	chain answers {\n"
+															   "		type filter hook output priority filter; policy drop;\n"
+															   "		ct state established,related accept\n"
+															   "		oifname \"" TAP_NAME
+															   "\" ip daddr " GUEST_ADDRESS
+															   " meta l4proto tcp ct state new accept\n"
+															   "	}\n"
+															   "	chain nowhere {\n"
+															   "		type filter hook forward priority filter; policy drop;\n"
+															   "	}\n"
+															   "}\n";
+
+static void cleanup_nft(struct nft_ctx **nft)
+{
+	if (*nft)
+		nft_ctx_free(*nft);
+}
+
+static struct nft_ctx *nft_open(struct err *e)
+{
+	struct nft_ctx *nft = nft_ctx_new(NFT_CTX_DEFAULT);
+	if (!nft || nft_ctx_buffer_error(nft) || nft_ctx_buffer_output(nft)) {
+		cleanup_nft(&nft);
+		err_set(e, ENOMEM, "libnftables does not start");
+		return NULL;
+	}
+	return nft;
+}
+
+static int nft_run(struct nft_ctx *nft, const char *command, struct err *e)
+{
+	if (nft_run_cmd_from_buffer(nft, command) == 0)
+		return 0;
+	const char *text = nft_ctx_get_error_buffer(nft);
+	return err_set(e, EIO, "packet rules (are the kernel's nf_tables modules there?): %.*s",
+		       (int)strcspn(text, "\n"), text);
+}
+
+int rules_load(struct err *e)
+{
+	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
+	if (!nft)
+		return -ENOMEM;
+	char rules[sizeof(ingress_rules) + sizeof(flow_rules)];
+	strcpy(rules, ingress_rules);
+	strcat(rules, flow_rules);
+	return nft_run(nft, rules, e);
+}
+
+static uint64_t *counter_named(struct slot_counters *c, const char *name)
+{
+	if (str_eq(name, "rejected"))
+		return &c->rejected;
+	if (str_eq(name, "spoofed"))
+		return &c->spoofed;
+	if (str_eq(name, "ipv6"))
+		return &c->ipv6;
+	return str_eq(name, "fragments") ? &c->fragments : NULL;
+}
+
+/* Sums up what libnftables lists as {"nftables": [{"counter": {"name", "packets", …}}, …]}. */
+static int counters_add(const json_t *listing, struct slot_counters *c, struct err *e)
+{
+	size_t i;
+	json_t *item;
+	json_array_foreach(json_object_get(listing, "nftables"), i, item)
+	{
+		const json_t *counter = json_object_get(item, "counter");
+		uint64_t packets = 0;
+		if (!counter)
+			continue;
+		uint64_t *sum =
+			counter_named(c, json_string_value(json_object_get(counter, "name")));
+		int r = doc_want_uint(counter, "packets", 0, UINT64_MAX, &packets, e);
+		if (r < 0)
+			return r;
+		if (sum)
+			*sum += packets;
+	}
+	return 0;
+}
+
+int rules_counters(struct slot_counters *ret, struct err *e)
+{
+	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
+	if (!nft)
+		return -ENOMEM;
+	nft_ctx_output_set_flags(nft, NFT_CTX_OUTPUT_JSON);
+	int r = nft_run(nft, "list counters", e);
+	if (r < 0)
+		return r;
+	const char *text = nft_ctx_get_output_buffer(nft);
+	auto_json json_t *listing = doc_parse_json(text, strlen(text), e);
+	struct slot_counters c = {0};
+	if (!listing)
+		return err_prefix(e, "packet counters");
+	r = counters_add(listing, &c, e);
+	if (r < 0)
+		return err_prefix(e, "packet counters");
+	*ret = c;
+	return 0;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A slot's life: the namespace, then the device while it is down, the rules, and only then the
+ * device set up. */
+#include "net/slot.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/guest.h"
+#include "net/address.h"
+#include "net/netns.h"
+#include "net/rules.h"
+#include "net/tap.h"
+
+#define BACKLOG 1024 /* connections that wait for the gateway to accept */
+
+static void close_fd(int *fd)
+{
+	cleanup_fd(fd);
+	*fd = -1;
+}
+
+void slot_close(struct slot *s)
+{
+	close_fd(&s->dns_tcp_fd);
+	close_fd(&s->dns_udp_fd);
+	close_fd(&s->tcp_fd);
+	close_fd(&s->tap_fd);
+	close_fd(&s->netns_fd);
+}
+
+/* A non-blocking socket bound to the gateway's address; streams listen. The descriptor or -errno.
+ */
+static int gateway_socket(int type, uint16_t port, struct err *e)
+{
+	struct address a;
+	struct sockaddr_storage sa;
+	socklen_t len;
+	address_parse(GUEST_GATEWAY, &a);
+	address_to_sockaddr(&a, port, &sa, &len);
+	auto_fd int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, len) < 0 ||
+	    (type == SOCK_STREAM && listen(fd, BACKLOG) < 0))
+		return err_sys(e, errno, "the gateway's socket on port %u", port);
+	return take_fd(fd);
+}
+
+static int open_sockets(struct slot *s, struct err *e)
+{
+	if ((s->tcp_fd = gateway_socket(SOCK_STREAM, SLOT_TCP_PORT, e)) < 0)
+		return s->tcp_fd;
+	if ((s->dns_udp_fd = gateway_socket(SOCK_DGRAM, SLOT_DNS_PORT, e)) < 0)
+		return s->dns_udp_fd;
+	s->dns_tcp_fd = gateway_socket(SOCK_STREAM, SLOT_DNS_PORT, e);
+	return s->dns_tcp_fd < 0 ? s->dns_tcp_fd : 0;
+}
+
+/* Fills the namespace that the thread is in. */
+static int furnish(struct slot *s, struct err *e)
+{
+	int r = tap_open(&s->tap_fd, e);
+	if (r == 0)
+		r = rules_load(e);
+	if (r == 0)
+		r = tap_set_up(e);
+	return r == 0 ? open_sockets(s, e) : r;
+}
+
+int slot_open(struct slot *ret, struct err *e)
+{
+	struct slot s = {-1, -1, -1, -1, -1};
+	struct netns_visit visit;
+	int r = netns_enter_new(&s.netns_fd, &visit, e);
+	if (r < 0)
+		return err_prefix(e, "network slot");
+	r = furnish(&s, e);
+	netns_leave(&visit);
+	if (r < 0) {
+		slot_close(&s);
+		return err_prefix(e, "network slot");
+	}
+	*ret = s;
+	return 0;
+}
+
+int slot_connect(const struct slot *s, uint16_t port, int *ret_fd)
+{
+	struct netns_visit visit;
+	int r = netns_enter(s->netns_fd, &visit, NULL);
+	if (r < 0)
+		return r;
+	auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	r = fd < 0 ? -errno : 0;
+	netns_leave(&visit);
+	if (r < 0)
+		return r;
+
+	struct address a;
+	struct sockaddr_storage sa;
+	socklen_t len;
+	address_parse(GUEST_ADDRESS, &a);
+	address_to_sockaddr(&a, port, &sa, &len);
+	if (connect(fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS)
+		return -errno;
+	*ret_fd = take_fd(fd);
+	return 0;
+}
+
+int slot_counters(const struct slot *s, struct slot_counters *ret, struct err *e)
+{
+	struct netns_visit visit;
+	int r = netns_enter(s->netns_fd, &visit, e);
+	if (r < 0)
+		return r;
+	r = rules_counters(ret, e);
+	netns_leave(&visit);
+	return r;
+}
