@@ -15,6 +15,10 @@
 #include <errno.h>
 #include <nftables/libnftables.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/netlink.h>
 
 #include "base/cleanup.h"
 #include "base/doc.h"
@@ -113,8 +117,18 @@ static void cleanup_nft(struct nft_ctx **nft)
 		nft_ctx_free(*nft);
 }
 
+/* libnftables exits the process when it gets no netlink socket, so try first whether there is one.
+ */
+static int try_netlink(struct err *e)
+{
+	auto_fd int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER);
+	return fd < 0 ? err_sys(e, errno, "open a netfilter netlink socket") : 0;
+}
+
 static struct nft_ctx *nft_open(struct err *e)
 {
+	if (try_netlink(e) < 0)
+		return NULL;
 	struct nft_ctx *nft = nft_ctx_new(NFT_CTX_DEFAULT);
 	if (!nft || nft_ctx_buffer_error(nft) || nft_ctx_buffer_output(nft)) {
 		cleanup_nft(&nft);
@@ -137,7 +151,7 @@ int rules_load(struct err *e)
 {
 	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
 	if (!nft)
-		return -ENOMEM;
+		return -e->code;
 	char rules[sizeof(ingress_rules) + sizeof(flow_rules)];
 	strcpy(rules, ingress_rules);
 	strcat(rules, flow_rules);
@@ -181,7 +195,7 @@ int rules_counters(struct slot_counters *ret, struct err *e)
 {
 	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
 	if (!nft)
-		return -ENOMEM;
+		return -e->code;
 	nft_ctx_output_set_flags(nft, NFT_CTX_OUTPUT_JSON);
 	int r = nft_run(nft, "list counters", e);
 	if (r < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The packet rules of a slot. Both calls work in the calling thread's network namespace. */
+/* The packet rules of a slot. Both calls work in the calling thread's network namespace; e is not NULL. */
 #pragma once
 
 #include "net/slot.h"

@@ -70,6 +70,8 @@ static int furnish(struct slot *s, struct err *e)
 
 int slot_open(struct slot *ret, struct err *e)
 {
+	struct err ignored;
+	e = e ? e : &ignored;
 	struct slot s = {-1, -1, -1, -1, -1};
 	struct netns_visit visit;
 	int r = netns_enter_new(&s.netns_fd, &visit, e);
@@ -110,6 +112,8 @@ int slot_connect(const struct slot *s, uint16_t port, int *ret_fd)
 
 int slot_counters(const struct slot *s, struct slot_counters *ret, struct err *e)
 {
+	struct err ignored;
+	e = e ? e : &ignored;
 	struct netns_visit visit;
 	int r = netns_enter(s->netns_fd, &visit, e);
 	if (r < 0)
