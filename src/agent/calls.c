@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The unary calls of process.Process: List, SendInput, CloseStdin, SendSignal. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/rpc.h"
+#include "agent/signals.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+#define CALL_BODY_MAX (8 * 1024 * 1024) /* bytes */
+
+typedef void call_fn(struct agent *a, struct http_exchange *x, json_t *message);
+
+struct call {
+	struct agent *agent;
+	call_fn *fn;
+};
+
+static void on_body(void *user, struct http_exchange *x, const char *body, size_t n)
+{
+	auto_free struct call *c = user;
+	struct err e = {0};
+	auto_json json_t *message = n ? doc_parse_json(body, n, &e) : json_object();
+	if (!message)
+		rpc_fail(x, RPC_INVALID_ARGUMENT, "%s", e.text);
+	else if (!json_is_object(message))
+		rpc_fail(x, RPC_INVALID_ARGUMENT, "the message is not an object");
+	else
+		c->fn(c->agent, x, message);
+}
+
+static void collect_gone(void *user)
+{
+	free(user);
+}
+
+static void collect(struct agent *a, struct http_exchange *x, call_fn *fn)
+{
+	if (!rpc_has_type(x, "application/json")) {
+		http_exchange_reply_error(x, 415, "this call takes application/json");
+		return;
+	}
+	struct call *c = malloc(sizeof(*c));
+	if (!c) {
+		rpc_fail(x, RPC_RESOURCE_EXHAUSTED, "out of memory");
+		return;
+	}
+	*c = (struct call){a, fn};
+	http_exchange_collect(x, CALL_BODY_MAX, on_body, collect_gone, c);
+}
+
+/* The process that the message selects; NULL when x was answered. */
+static struct process *select_process(struct agent *a, struct http_exchange *x, json_t *message)
+{
+	struct err e = {0};
+	json_t *selector = NULL;
+	const char *tag = NULL;
+	uint64_t pid = 0;
+	int r = doc_want_object(message, "process", &selector, &e);
+	if (r == 0)
+		r = doc_opt_string(selector, "tag", &tag, &e);
+	if (r == 0 && !tag)
+		r = doc_want_uint(selector, "pid", 1, INT_MAX, &pid, &e);
+	if (r < 0) {
+		rpc_fail(x, RPC_INVALID_ARGUMENT, "%s", e.text);
+		return NULL;
+	}
+	struct process *p = tag ? process_by_tag(&a->processes, tag)
+				: process_by_pid(&a->processes, (pid_t)pid);
+	if (!p && tag)
+		rpc_fail(x, RPC_NOT_FOUND, "process with tag '%s' not found", tag);
+	else if (!p)
+		rpc_fail(x, RPC_NOT_FOUND, "process with pid %d not found", (int)pid);
+	return p;
+}
+
+static void list(struct agent *a, struct http_exchange *x, json_t *message)
+{
+	(void)message;
+	json_t *processes = processes_describe(&a->processes);
+	rpc_reply(x, processes ? json_pack("{s:o}", "processes", processes) : NULL);
+}
+
+void agent_list(struct agent *a, struct http_exchange *x)
+{
+	collect(a, x, list);
+}
+
+static void close_stdin(struct agent *a, struct http_exchange *x, json_t *message)
+{
+	struct process *p = select_process(a, x, message);
+	if (!p)
+		return;
+	process_close_stdin(p);
+	rpc_reply(x, json_object());
+}
+
+void agent_close_stdin(struct agent *a, struct http_exchange *x)
+{
+	collect(a, x, close_stdin);
+}
+
+static void send_signal(struct agent *a, struct http_exchange *x, json_t *message)
+{
+	struct err e = {0};
+	bool group = false;
+	int number = signal_from_json(json_object_get(message, "signal"));
+	if (number < 0) {
+		rpc_fail(x, RPC_INVALID_ARGUMENT, "signal is missing or unknown");
+		return;
+	}
+	if (doc_opt_bool(message, "group", &group, &e) < 0) {
+		rpc_fail(x, RPC_INVALID_ARGUMENT, "%s", e.text);
+		return;
+	}
+	struct process *p = select_process(a, x, message);
+	if (!p)
+		return;
+	if (process_signal(p, number, group) < 0)
+		rpc_fail(x, RPC_NOT_FOUND, "process with pid %d not found", process_pid(p));
+	else
+		rpc_reply(x, json_object());
+}
+
+void agent_send_signal(struct agent *a, struct http_exchange *x)
+{
+	collect(a, x, send_signal);
+}
+
+/* An input that waits in a pipe's queue. Without its client it is written all the same. */
+struct pending_input {
+	struct http_exchange *x; /* NULL: the client is gone */
+};
+
+static void input_reply(struct http_exchange *x, int result)
+{
+	if (result >= 0)
+		rpc_reply(x, json_object());
+	else if (result == -ENOBUFS)
+		rpc_fail(x, RPC_RESOURCE_EXHAUSTED,
+			 "the process has %d bytes of input to read before it can get more",
+			 PROCESS_INPUT_MAX);
+	else if (result == -ENOMEM)
+		rpc_fail(x, RPC_RESOURCE_EXHAUSTED, "out of memory");
+	else if (result == -ESRCH)
+		rpc_fail(x, RPC_INTERNAL, "the process ended before it read its input");
+	else
+		rpc_fail(x, RPC_INTERNAL, "the standard input of the process is closed");
+}
+
+static void on_written(void *user, int result)
+{
+	auto_free struct pending_input *pending = user;
+	if (pending->x)
+		input_reply(pending->x, result);
+}
+
+static void input_gone(void *user)
+{
+	struct pending_input *pending = user;
+	pending->x = NULL;
+}
+
+static const struct http_exchange_ops pending_ops = {.gone = input_gone};
+
+/* The bytes of "input"; false when x was answered. */
+static bool input_bytes(struct http_exchange *x, json_t *message, uint8_t **ret, size_t *ret_len)
+{
+	struct err e = {0};
+	json_t *input = NULL;
+	const char *text = NULL;
+	int r = doc_want_object(message, "input", &input, &e);
+	if (r == 0 && json_object_get(input, "pty")) {
+		rpc_fail(x, RPC_INTERNAL, "the process has no PTY");
+		return false;
+	}
+	if (r == 0)
+		r = doc_opt_string(input, "stdin", &text, &e);
+	if (r < 0) {
+		rpc_fail(x, RPC_INVALID_ARGUMENT, "%s", e.text);
+		return false;
+	}
+	if (!text) {
+		rpc_fail(x, RPC_UNIMPLEMENTED, "input is neither stdin nor pty");
+		return false;
+	}
+	size_t n = strlen(text);
+	auto_free uint8_t *data = malloc(n / 4 * 3 + 3);
+	ssize_t len = data ? base64_decode(text, n, data) : -ENOMEM;
+	if (len < 0) {
+		rpc_fail(x, data ? RPC_INVALID_ARGUMENT : RPC_RESOURCE_EXHAUSTED, "%s",
+			 data ? "stdin is not base64" : "out of memory");
+		return false;
+	}
+	*ret = take_ptr(data);
+	*ret_len = (size_t)len;
+	return true;
+}
+
+static void send_input(struct agent *a, struct http_exchange *x, json_t *message)
+{
+	uint8_t *data;
+	size_t n;
+	struct process *p = select_process(a, x, message);
+	if (!p || !input_bytes(x, message, &data, &n))
+		return;
+	struct pending_input *pending = calloc(1, sizeof(*pending));
+	if (!pending) {
+		free(data);
+		input_reply(x, -ENOMEM);
+		return;
+	}
+	int r = process_write(p, data, n, on_written, pending);
+	if (r == 0) {
+		pending->x = x;
+		http_exchange_on(x, &pending_ops, pending);
+		return;
+	}
+	free(pending);
+	input_reply(x, r);
+}
+
+void agent_send_input(struct agent *a, struct http_exchange *x)
+{
+	collect(a, x, send_input);
+}
