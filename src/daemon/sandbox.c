@@ -28,9 +28,10 @@
 
 #define BOOT_TIMEOUT_MS (180u * 1000) /* software emulation on a busy host is slow */
 #define INIT_TIMEOUT_MS (60u * 1000)
-#define DISK_FREE_MIN   (128u << 20) /* bytes free where disks live, below which nothing is started \
-				      */
-#define ID_RANDOM   19               /* characters behind the first */
+#define DISK_FREE_MIN                                                                 \
+	(128u << 20)   /* bytes free where disks live, below which nothing is started \
+			*/
+#define ID_RANDOM   19 /* characters behind the first */
 #define TOKEN_BYTES 16
 
 struct sandbox {
@@ -359,19 +360,18 @@ static void on_vmm_exited(void *user, const struct err *why)
 {
 	struct sandbox *sb = user;
 	sb->vmm = NULL;
-	if (sb->state < SANDBOX_STOPPING) {
-		struct err e = *why;
-		const char *last = sb->console ? console_last_line(sb->console) : "";
-		if (sb->state == SANDBOX_BOOTING && *last)
-			err_set(&e, EIO,
-				"the microVM ended while it booted: %s; last on its console: %s",
-				why->text, last);
-		else
-			err_prefix(&e, "the microVM ended");
-		sandbox_stop(sb, &e);
+	if (sb->state >= SANDBOX_STOPPING) {
+		maybe_finish(sb);
 		return;
 	}
-	maybe_finish(sb);
+	struct err e;
+	const char *last = sb->console ? console_last_line(sb->console) : "";
+	if (sb->state == SANDBOX_BOOTING && *last)
+		err_set(&e, EIO, "the microVM ended while it booted: %s; last on its console: %s",
+			why->text, last);
+	else
+		err_set(&e, EIO, "the microVM ended: %s", why->text);
+	sandbox_stop(sb, &e);
 }
 
 static void on_gateway_ready(void *user)
