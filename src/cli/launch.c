@@ -108,11 +108,12 @@ static int spawn(const struct cli *cli, const char *log_path, pid_t *ret_pid, in
 	int r = dir_make_all(cli->run_dir, 0755);
 	if (r < 0)
 		return err_sys(e, -r, "cannot make %s (are you root?)", cli->run_dir);
-	auto_fd int log_fd =
-		open(log_path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+	auto_fd int log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	auto_fd int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (log_fd < 0 || null_fd < 0)
 		return err_sys(e, errno, "cannot open %s", log_fd < 0 ? log_path : "/dev/null");
+	if (lseek(log_fd, 0, SEEK_END) > LOG_KEPT && ftruncate(log_fd, 0) < 0)
+		return err_sys(e, errno, "cannot shorten %s", log_path);
 	int pipe_fds[2];
 	if (pipe2(pipe_fds, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "pipe");
