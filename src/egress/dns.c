@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each question becomes a pending answer, whose record is sent, and which goes out when that is
+ * written. The guest decides how many questions there are, so their rate is capped, and what is
+ * over it is dropped as a busy server would.
+ */
+#include "egress/dns.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "egress/deny.h"
+#include "http/stream.h"
+#include "net/dns.h"
+
+#define CLASS_IN        1
+#define LENGTH_BYTES    2     /* before each message over TCP (RFC 1035, 4.2.2) */
+#define UDP_BURST       32    /* datagrams in one wake */
+#define FLOOD_RECORD_MS 10000 /* one record for all that were dropped in this time */
+#define REVERSE_SUFFIX  ".in-addr.arpa"
+
+struct dns {
+	struct gateway *g;
+	uv_udp_t udp;
+	struct stream_listener *listener;
+	struct list streams;
+	size_t stream_count;
+	size_t pending;
+	uint64_t tokens, refilled_ms;
+	uint64_t dropped, flood_record_ms;
+	uint8_t datagram[DNS_MESSAGE_MAX];
+};
+
+/* A connection over TCP: one question at a time. */
+struct dns_stream {
+	struct list link;
+	struct dns *dns;
+	struct stream *stream;
+	struct buf in;
+	struct dns_pending *pending; /* being recorded */
+};
+
+struct dns_pending {
+	struct control_wait wait;
+	struct dns *dns;
+	struct dns_stream *stream; /* NULL: over UDP, or the connection is gone */
+	bool over_udp;
+	struct sockaddr_storage peer;
+	struct dns_query query;
+	enum dns_rcode rcode;
+	struct address address; /* family 0: none */
+	const char *ptr_name;   /* NULL: none */
+	size_t len;
+	uint8_t message[];
+};
+
+/* -- what to answer -- */
+
+static bool dns_may_ask(struct dns *d)
+{
+	uint64_t now = uv_now(d->g->loop);
+	uint64_t more = (now - d->refilled_ms) * DNS_RATE / 1000;
+	if (more) {
+		d->tokens = d->tokens + more > DNS_BURST ? DNS_BURST : d->tokens + more;
+		d->refilled_ms = now;
+	}
+	if (d->tokens && d->pending < DNS_PENDING_MAX) {
+		d->tokens--;
+		return true;
+	}
+	d->dropped++;
+	if (d->flood_record_ms && now - d->flood_record_ms < FLOOD_RECORD_MS)
+		return false;
+	char reason[128];
+	snprintf(reason, sizeof(reason), "%llu DNS questions over the limit of %d a second",
+		 (unsigned long long)d->dropped, DNS_RATE);
+	if (deny_record(d->g->control, &(struct denial){.port = 53, .reason = reason}, NULL) == 0) {
+		d->dropped = 0;
+		d->flood_record_ms = now;
+	}
+	return false;
+}
+
+/* The host that "4.3.2.1.in-addr.arpa" stands for, or NULL. */
+static const char *dns_reverse(const struct dns *d, const char *name)
+{
+	unsigned char octet[4];
+	size_t n = strlen(name);
+	struct address a = {0}, reversed;
+	char text[INET_ADDRSTRLEN];
+	if (!str_ends(name, REVERSE_SUFFIX) || n - strlen(REVERSE_SUFFIX) >= sizeof(text))
+		return NULL;
+	memcpy(text, name, n - strlen(REVERSE_SUFFIX));
+	text[n - strlen(REVERSE_SUFFIX)] = '\0';
+	if (address_parse(text, &reversed) < 0 || reversed.family != AF_INET)
+		return NULL;
+	memcpy(octet, reversed.bytes, sizeof(octet));
+	a.family = AF_INET;
+	for (size_t i = 0; i < sizeof(octet); i++)
+		a.bytes[i] = octet[sizeof(octet) - 1 - i];
+	return names_host(d->g->names, &a);
+}
+
+static void dns_decide(struct dns_pending *p)
+{
+	struct gateway *g = p->dns->g;
+	char host[POLICY_HOST_MAX];
+	const char *name = p->query.name;
+	p->rcode = DNS_NXDOMAIN;
+	if (p->query.class != CLASS_IN) {
+		p->rcode = DNS_REFUSED;
+		return;
+	}
+	if (p->query.type == DNS_PTR && (p->ptr_name = dns_reverse(p->dns, name))) {
+		p->rcode = DNS_NOERROR;
+		return;
+	}
+	if (policy_host_canonical(name, strlen(name), host, NULL) < 0 ||
+	    !policy_knows_host(g->policy, host))
+		return;
+	struct address a;
+	if (names_address(g->names, host, &a) < 0) {
+		p->rcode = DNS_SERVFAIL;
+		return;
+	}
+	p->rcode = DNS_NOERROR;
+	if (p->query.type == DNS_A)
+		p->address = a;
+}
+
+static const char *dns_answer_text(const struct dns_pending *p, char out[INET6_ADDRSTRLEN])
+{
+	switch (p->rcode) {
+	case DNS_FORMERR:
+		return "FORMERR";
+	case DNS_SERVFAIL:
+		return "SERVFAIL";
+	case DNS_NXDOMAIN:
+		return "NXDOMAIN";
+	case DNS_NOTIMP:
+		return "NOTIMP";
+	case DNS_REFUSED:
+		return "REFUSED";
+	case DNS_NOERROR:
+		break;
+	}
+	if (p->ptr_name)
+		return p->ptr_name;
+	if (!p->address.family)
+		return "NODATA";
+	address_format(&p->address, out);
+	return out;
+}
+
+static const char *dns_type_text(uint16_t type, char out[16])
+{
+	static const struct {
+		uint16_t type;
+		const char *name;
+	} known[] = {
+		{DNS_A, "A"},       {2, "NS"},          {5, "CNAME"},         {6, "SOA"},
+		{DNS_PTR, "PTR"},   {15, "MX"},         {16, "TXT"},          {33, "SRV"},
+		{DNS_AAAA, "AAAA"}, {DNS_SVCB, "SVCB"}, {DNS_HTTPS, "HTTPS"}, {255, "ANY"},
+	};
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (known[i].type == type)
+			return known[i].name;
+	snprintf(out, 16, "TYPE%u", type);
+	return out;
+}
+
+/* -- answering -- */
+
+static void stream_next(struct dns_stream *s);
+
+static void pending_send(struct dns_pending *p)
+{
+	struct buf out;
+	buf_init(&out, DNS_MESSAGE_MAX + LENGTH_BYTES);
+	if (!p->over_udp)
+		buf_append(&out, "\0", LENGTH_BYTES);
+	int r = dns_write_answer(&out, p->message, p->len, &p->query, p->rcode,
+				 p->address.family ? &p->address : NULL, p->ptr_name, DNS_TTL_S);
+	if (r == 0 && p->over_udp) {
+		uv_buf_t b = uv_buf_init((char *)out.data, (unsigned)out.len);
+		uv_udp_try_send(&p->dns->udp, &b, 1, (struct sockaddr *)&p->peer);
+	} else if (r == 0 && p->stream) {
+		size_t n = out.len - LENGTH_BYTES;
+		out.data[0] = (uint8_t)(n >> 8);
+		out.data[1] = (uint8_t)n;
+		stream_write(p->stream->stream, out.data, out.len);
+	}
+	buf_done(&out);
+}
+
+static void pending_recorded(struct control_wait *w, bool written)
+{
+	struct dns_pending *p = list_entry(w, struct dns_pending, wait);
+	struct dns_stream *s = p->stream;
+	if (!written) {
+		p->rcode = DNS_SERVFAIL;
+		p->address.family = 0;
+		p->ptr_name = NULL;
+	}
+	pending_send(p);
+	p->dns->pending--;
+	free(p);
+	if (s) {
+		s->pending = NULL;
+		stream_next(s);
+	}
+}
+
+/* Judges and records a question. The pending answer, or NULL: there is nothing to answer. */
+static struct dns_pending *dns_ask(struct dns *d, const uint8_t *p, size_t n)
+{
+	struct dns_query query;
+	int r = dns_read_query(p, n, &query);
+	if (r == -EBADMSG || !dns_may_ask(d))
+		return NULL;
+	struct dns_pending *pending = calloc(1, sizeof(*pending) + n);
+	if (!pending)
+		return NULL;
+	pending->dns = d;
+	pending->query = query;
+	pending->len = n;
+	memcpy(pending->message, p, n);
+	if (r < 0)
+		pending->rcode = r == -ENOTSUP ? DNS_NOTIMP : DNS_FORMERR;
+	else
+		dns_decide(pending);
+
+	char type[16], answer[INET6_ADDRSTRLEN];
+	struct record *record = control_record(d->g->control, "egress.dns");
+	record_string(record, "name", r < 0 ? "" : query.name);
+	record_string(record, "qtype", dns_type_text(query.type, type));
+	record_string(record, "answer", dns_answer_text(pending, answer));
+	pending->wait.done = pending_recorded;
+	if (control_send(d->g->control, &pending->wait) < 0) {
+		free(pending);
+		return NULL;
+	}
+	d->pending++;
+	return pending;
+}
+
+/* -- UDP -- */
+
+static void udp_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
+{
+	struct dns *d = h->data;
+	(void)suggested;
+	*buf = uv_buf_init((char *)d->datagram, sizeof(d->datagram));
+}
+
+static void udp_received(uv_udp_t *h, ssize_t n, const uv_buf_t *buf, const struct sockaddr *peer,
+			 unsigned flags)
+{
+	struct dns *d = h->data;
+	if (n <= 0 || !peer || (flags & UV_UDP_PARTIAL) || peer->sa_family != AF_INET)
+		return;
+	struct dns_pending *p = dns_ask(d, (const uint8_t *)buf->base, (size_t)n);
+	if (!p)
+		return;
+	p->over_udp = true;
+	memcpy(&p->peer, peer, sizeof(struct sockaddr_in));
+}
+
+/* -- TCP -- */
+
+static void dns_stream_free(struct dns_stream *s)
+{
+	if (s->pending)
+		s->pending->stream = NULL;
+	list_remove(&s->link);
+	s->dns->stream_count--;
+	buf_done(&s->in);
+	free(s);
+}
+
+/* Takes the next whole question; nothing more is read while one is pending. */
+static void stream_next(struct dns_stream *s)
+{
+	while (!s->pending) {
+		size_t n =
+			s->in.len < LENGTH_BYTES ? 0 : ((size_t)s->in.data[0] << 8 | s->in.data[1]);
+		bool whole = s->in.len >= LENGTH_BYTES + n && s->in.len >= LENGTH_BYTES;
+		if (s->in.len >= LENGTH_BYTES && (!n || n > DNS_MESSAGE_MAX)) {
+			stream_close(s->stream);
+			dns_stream_free(s);
+			return;
+		}
+		if (!whole) {
+			stream_read(s->stream, true);
+			return;
+		}
+		struct dns_pending *p = dns_ask(s->dns, s->in.data + LENGTH_BYTES, n);
+		buf_consume(&s->in, LENGTH_BYTES + n);
+		if (!p)
+			continue;
+		p->stream = s;
+		s->pending = p;
+		stream_read(s->stream, false);
+	}
+}
+
+static void dns_stream_data(void *user, const uint8_t *p, size_t n)
+{
+	struct dns_stream *s = user;
+	if (buf_append(&s->in, p, n) < 0) {
+		stream_close(s->stream);
+		dns_stream_free(s);
+		return;
+	}
+	stream_next(s);
+}
+
+static void dns_stream_eof(void *user)
+{
+	struct dns_stream *s = user;
+	stream_close_gracefully(s->stream, DNS_STREAM_MS);
+	dns_stream_free(s);
+}
+
+static void dns_stream_closed(void *user, const struct err *why)
+{
+	(void)why;
+	dns_stream_free(user);
+}
+
+static const struct stream_ops dns_stream_ops = {
+	.data = dns_stream_data,
+	.eof = dns_stream_eof,
+	.closed = dns_stream_closed,
+};
+
+static void dns_accepted(void *user, int fd)
+{
+	struct dns *d = user;
+	struct err why;
+	struct dns_stream *s = d->stream_count < DNS_STREAMS_MAX ? calloc(1, sizeof(*s)) : NULL;
+	if (!s) {
+		close(fd);
+		return;
+	}
+	s->dns = d;
+	buf_init(&s->in, 2 * (DNS_MESSAGE_MAX + LENGTH_BYTES) + 64 * 1024);
+	list_append(&d->streams, &s->link);
+	d->stream_count++;
+	s->stream = stream_adopt(d->g->loop, fd, &dns_stream_ops, s, &why);
+	if (!s->stream) {
+		log_error("a DNS connection: %s", why.text);
+		dns_stream_free(s);
+		return;
+	}
+	stream_set_idle_timeout(s->stream, DNS_STREAM_MS);
+	stream_read(s->stream, true);
+}
+
+/* -- making it -- */
+
+static int dns_open_udp(struct dns *d, int fd, struct err *e)
+{
+	int r = uv_udp_init(d->g->loop, &d->udp);
+	if (r == 0 && (r = uv_udp_open(&d->udp, fd)) < 0)
+		close(fd);
+	d->udp.data = d;
+	if (r == 0)
+		r = uv_udp_recv_start(&d->udp, udp_alloc, udp_received);
+	return r < 0 ? err_set(e, -r, "DNS socket: %s", uv_strerror(r)) : 0;
+}
+
+struct dns *dns_new(struct gateway *g, int udp_fd, int tcp_fd, struct err *e)
+{
+	struct dns *d = calloc(1, sizeof(*d));
+	if (!d) {
+		close(udp_fd);
+		close(tcp_fd);
+		err_set(e, ENOMEM, "no memory");
+		return NULL;
+	}
+	d->g = g;
+	d->tokens = DNS_BURST;
+	d->refilled_ms = uv_now(g->loop);
+	list_init(&d->streams);
+	if (dns_open_udp(d, udp_fd, e) < 0) {
+		close(tcp_fd);
+		return NULL; /* d is part of the loop; the process ends */
+	}
+	d->listener = stream_listen(g->loop, tcp_fd, dns_accepted, d, e);
+	return d->listener ? d : NULL;
+}
+
+void dns_free(struct dns *d)
+{
+	if (!d)
+		return;
+	stream_listener_close(d->listener);
+	free(d);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which fields pass the gateway, and that exactly one credential leaves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "egress/fields.h"
+
+static struct http_fields parse(const char *text)
+{
+	struct http_fields f = {0};
+	char *copy = strdup(text), *save = NULL;
+	for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		char *colon = strchr(line, ':');
+		*colon = '\0';
+		assert_int_equal(http_fields_add(&f, line, colon + 1 + (colon[1] == ' ')), 0);
+	}
+	free(copy);
+	return f;
+}
+
+static void expect(const struct fields *f, const char *want)
+{
+	char text[4096] = "";
+	for (size_t i = 0; i < f->list.count; i++) {
+		size_t n = strlen(text);
+		snprintf(text + n, sizeof(text) - n, "%s: %s\n", f->list.list[i].name,
+			 f->list.list[i].value);
+	}
+	assert_string_equal(text, want);
+}
+
+static void request(const char *in, const char *credential, const char *want)
+{
+	struct http_fields list = parse(in);
+	struct fields f;
+	fields_for_upstream(&f, &list, "api.example.com", credential);
+	expect(&f, want);
+	http_fields_done(&list);
+}
+
+static void hop_by_hop_fields_end_here(void **state)
+{
+	(void)state;
+	request("Host: x\nConnection: keep-alive, X-Hop ,x-other\nX-Hop: 1\nX-OTHER: 2\nX-Stays: 3\n"
+		"Keep-Alive: timeout=5\nTE: trailers\nTrailer: Foo\nTransfer-Encoding: chunked\n"
+		"Upgrade: h2c\nHTTP2-Settings: AAAA\nProxy-Connection: close\nProxy-Foo: x\n"
+		"Expect: 100-continue\nContent-Length: 3\nContent-Type: a/b\n",
+		NULL, "Host: api.example.com\nX-Stays: 3\nContent-Type: a/b\n");
+}
+
+static void host_is_the_canonical_one_whatever_connection_lists(void **state)
+{
+	(void)state;
+	request("Host: API.example.com.\nConnection: host\n", NULL, "Host: api.example.com\n");
+}
+
+static void own_credentials_stay_without_an_injected_one(void **state)
+{
+	(void)state;
+	request("Authorization: Basic Z3Vlc3Q6\nCookie: a=b\nAccept-Encoding: gzip\n", NULL,
+		"Host: api.example.com\nAuthorization: Basic Z3Vlc3Q6\nCookie: a=b\nAccept-Encoding: gzip\n");
+}
+
+static void exactly_one_credential_leaves(void **state)
+{
+	(void)state;
+	request("authorization: Bearer guest\nAUTHORIZATION: Basic Z3Vlc3Q6\nCookie: session=1\n"
+		"X-Api-Key: guest\nProxy-Authorization: x\nAccept-Encoding: gzip, br\naccept-encoding: zstd\nAccept: */*\n",
+		"Bearer real",
+		"Host: api.example.com\nAccept: */*\nAccept-Encoding: identity\nAuthorization: Bearer real\n");
+}
+
+static void connection_cannot_drop_the_injected_credential(void **state)
+{
+	(void)state;
+	request("Connection: authorization, close\nAuthorization: guest\n", "Bearer real",
+		"Host: api.example.com\nAccept-Encoding: identity\nAuthorization: Bearer real\n");
+}
+
+static void response_fields_are_chosen(void **state)
+{
+	(void)state;
+	struct http_fields list =
+		parse("Content-Type: text/plain\nConnection: close, X-Hop\nX-Hop: 1\n"
+		      "Keep-Alive: timeout=5\nTransfer-Encoding: chunked\nAlt-Svc: h3=\":443\"\n"
+		      "Set-Cookie: a=1\nSet-Cookie: b=2\nUpgrade: h2\nContent-Length: 4\n"
+		      "Proxy-Authenticate: Basic\n");
+	struct fields f;
+	fields_for_guest(&f, &list);
+	expect(&f, "Content-Type: text/plain\nSet-Cookie: a=1\nSet-Cookie: b=2\n");
+	http_fields_done(&list);
+}
+
+static void full_head_has_room_for_ours(void **state)
+{
+	(void)state;
+	struct http_fields list = {0};
+	for (int i = 0; i < HTTP_FIELDS_MAX; i++)
+		assert_int_equal(http_fields_addf(&list, "X", "%d", i), 0);
+	struct fields f;
+	fields_for_upstream(&f, &list, "h", "Bearer real");
+	assert_int_equal(f.list.count, HTTP_FIELDS_MAX + 3);
+	assert_string_equal(f.list.list[f.list.count - 1].value, "Bearer real");
+	http_fields_done(&list);
+}
+
+static void websocket_is_seen(void **state)
+{
+	(void)state;
+	struct http_fields a = parse("Upgrade: WebSocket\nConnection: Upgrade\n");
+	struct http_fields b = parse("Upgrade: h2c, websocket\n");
+	struct http_fields c = parse("Upgrade: h2c\nX-Upgrade: websocket\n");
+	assert_true(fields_ask_websocket(&a));
+	assert_true(fields_ask_websocket(&b));
+	assert_false(fields_ask_websocket(&c));
+	http_fields_done(&a);
+	http_fields_done(&b);
+	http_fields_done(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(hop_by_hop_fields_end_here),
+		cmocka_unit_test(host_is_the_canonical_one_whatever_connection_lists),
+		cmocka_unit_test(own_credentials_stay_without_an_injected_one),
+		cmocka_unit_test(exactly_one_credential_leaves),
+		cmocka_unit_test(connection_cannot_drop_the_injected_credential),
+		cmocka_unit_test(response_fields_are_chosen),
+		cmocka_unit_test(full_head_has_room_for_ours),
+		cmocka_unit_test(websocket_is_seen),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
