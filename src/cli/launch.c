@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 
+#define LOG_KEPT (1 << 20) /* bytes of an old spaced's words that are kept */
 #define START_MS   10000 /* from the fork to a listening spaced */
 #define RETRY_MS   100   /* between looks at a socket that is there but refuses */
 #define CONNECT_MS 10000 /* when spaced's backlog is full */
