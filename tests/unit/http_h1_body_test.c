@@ -125,7 +125,7 @@ static void chunks_are_joined(void **state)
 	gives("1\r\na\r\n2\r\nbc\r\nA\r\n0123456789\r\n0b\r\n0123456789a\r\n0\r\n\r\n",
 	      "abc01234567890123456789a", 0);
 	gives("4\r\n\r\n\r\n\r\n0\r\n\r\n", "\r\n\r\n", 0);
-	gives("0000000000000001\r\nx\r\n0\r\n\r\n", "x", 0);
+	gives("0000000000000001\r\nx\r\n0000000000000001\r\ny\r\n0\r\n\r\n", "xy", 0);
 }
 
 static void chunk_extensions_are_dropped(void **state)
@@ -175,6 +175,8 @@ static void chunk_ends_are_exact(void **state)
 	bad("1\r\nx\r0\r\n\r\n");
 	bad("2\r\nx\r\n0\r\n\r\n");
 	bad("1\r\nx\r\n\r\n0\r\n\r\n");
+	bad("1\r\nx\r\n\r\n\r\n");
+	bad("1\r\nxy\n0\r\n\r\n");
 }
 
 static void chunk_extensions_are_checked(void **state)

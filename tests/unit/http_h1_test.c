@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "http/h1.h"
+#include "http/syntax.h"
 
 #define GET  "GET / HTTP/1.1\r\nHost: a.example\r\n"
 #define POST "POST /x HTTP/1.1\r\nHost: a.example\r\n"
@@ -248,6 +249,9 @@ static void request_names_one_host(void **state)
 		snprintf(head, sizeof(head), "GET / HTTP/1.0\r\nHost: %s\r\n\r\n", bad[i]);
 		refused(head, H1_BAD_REQUEST);
 	}
+	assert_true(http_is_host("[::1]", 5));
+	assert_false(http_is_host("[::1\0]", 6));
+	assert_false(http_is_host("a\0b", 3));
 	refused("GET / HTTP/1.1\r\n\r\n", H1_BAD_REQUEST);
 	refused(GET "Host: a.example\r\n\r\n", H1_BAD_REQUEST);
 	refused(GET "hOST: b\r\n\r\n", H1_BAD_REQUEST);
@@ -290,8 +294,7 @@ static void request_refuses_ambiguous_framing(void **state)
 		"Transfer-Encoding: xchunked\r\n",
 		"Transfer-Encoding: chunke\r\n",
 		"Transfer-Encoding: chunked;q=1\r\n",
-		"Transfer-Encoding: \x0b"
-		"chunked\r\n",
+		"Transfer-Encoding: \013chunked\r\n",
 		"Transfer-Encoding:\r\n",
 		"Transfer-Encoding : chunked\r\n",
 		"Transfer-Encoding\r\n : chunked\r\n",
@@ -496,6 +499,18 @@ static void request_count_of_fields_is_capped(void **state)
 		assert_int_equal(h.fields.count, HTTP_FIELDS_MAX);
 		http_head_done(&h);
 	}
+	/* Not only when the head is whole: 128 fields and one more are enough. */
+	struct buf b;
+	buf_init(&b, HTTP_HEAD_MAX);
+	buf_append_str(&b, GET);
+	for (size_t i = 1; i < HTTP_FIELDS_MAX; i++)
+		buf_append_str(&b, "a:\r\n");
+	auto_free char *s = buf_take_str(&b);
+	struct http_head h;
+	enum h1_fault fault;
+	assert_int_equal(read_request(s, strlen(s), &h, &fault), -EAGAIN);
+	auto_free char *more = padded(s, 'a', 1, ":\r\n");
+	refused(more, H1_FIELDS_TOO_LARGE);
 }
 
 static void response_is_read_whole(void **state)
