@@ -22,8 +22,9 @@
 #include "image/image.h"
 #include "image/store.h"
 
-#define FREE_MIN_MIB 1536 /* what a build of the base image needs at its peak, with some to spare \
-			   */
+#define FREE_MIN_MIB                                                                 \
+	1536 /* what a build of the base image needs at its peak, with some to spare \
+	      */
 
 #define AGENT_ENV     "SPACE_AGENT" /* another path of the agent, for trees that are not installed */
 #define AGENT_DEFAULT SPACE_LIBEXECDIR "/space-agent"
@@ -67,15 +68,12 @@ static int check_ca(const char *pem, struct err *e)
 	return 0;
 }
 
-static int check_host(struct err *e)
+static int check_programs(struct err *e)
 {
 	static const char *const programs[][2] = {
 		{"apt-get", "apt"}, {"mmdebstrap", "mmdebstrap"}, {"dpkg-deb", "dpkg"},
 		{"depmod", "kmod"}, {"mke2fs", "e2fsprogs"},
 	};
-	if (geteuid() != 0)
-		return err_set(e, EPERM,
-			       "building an image needs root: it makes files of other users");
 	for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
 		int r = tools_want(programs[i][0], programs[i][1], e);
 		if (r < 0)
@@ -97,12 +95,15 @@ static int check_space(const char *store, struct err *e)
 	return 0;
 }
 
-static int find_paths(struct plan *p, const char *store, const char *recipe_dir, struct err *e)
+static int find_inputs(struct plan *p, const char *recipe_dir, struct err *e)
 {
+	if (geteuid() != 0)
+		return err_set(e, EPERM, "building needs root: an image has files of other users");
 	p->agent = getenv(AGENT_ENV) ? getenv(AGENT_ENV) : AGENT_DEFAULT;
 	if (access(p->agent, R_OK) < 0)
 		return err_sys(e, errno,
-			       "the agent %s (ninja install puts it there, or set " AGENT_ENV ")",
+			       "the agent %s (installing SPACE puts it there, or set " AGENT_ENV
+			       ")",
 			       p->agent);
 	p->recipe_dir = realpath(recipe_dir, NULL);
 	if (!p->recipe_dir)
@@ -112,6 +113,11 @@ static int find_paths(struct plan *p, const char *store, const char *recipe_dir,
 		return err_set(e, ENOMEM, "not enough memory");
 	if (access(script, X_OK) < 0)
 		return err_sys(e, errno, "%s, which has to be a program", script);
+	return 0;
+}
+
+static int find_store(struct plan *p, const char *store, struct err *e)
+{
 	int r = dir_make_all(store, 0755);
 	if (r < 0)
 		return err_sys(e, -r, "making the image store %s", store);
@@ -291,9 +297,11 @@ int image_build(const char *store, const char *recipe_dir, const char *name, con
 	struct plan p __attribute__((cleanup(cleanup_plan))) = {0};
 	int r = check_ca(ca_pem, e);
 	if (r == 0)
-		r = check_host(e);
+		r = find_inputs(&p, recipe_dir, e);
 	if (r == 0)
-		r = find_paths(&p, store, recipe_dir, e);
+		r = check_programs(e);
+	if (r == 0)
+		r = find_store(&p, store, e);
 	if (r == 0)
 		r = build_locked(&p, name, ca_pem, force, title, e);
 	return r < 0 ? err_prefix(e, "%s", title) : 0;
