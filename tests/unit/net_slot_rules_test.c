@@ -296,7 +296,7 @@ static void ip_options_are_dropped(void **state)
 	assert_counted(t, 1, 0, 0, 0);
 }
 
-/* An IPv6 packet to fe80::1 with 8 bytes of UDP. */
+/* An IPv6 packet from fe80::2 to fe80::1 with 8 bytes of UDP. */
 static struct frame ipv6_frame(const uint8_t *to)
 {
 	struct frame f = {.n = 0};
@@ -304,7 +304,9 @@ static struct frame ipv6_frame(const uint8_t *to)
 	put(&f, "\x60\0\0\0\0\x08\x11\x40", 8);
 	put(&f, "\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x02", 16);
 	put(&f, "\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x01", 16);
-	put(&f, "\x9c\x40\0\x35\0\x08\xd5\xb8", 8);
+	put(&f, "\x9c\x40\0\x35\0\x08\0\0", 8);
+	/* The pseudo-header: both addresses, the length, the protocol. */
+	patch16(&f, 60, checksum(f.bytes + 22, 40, 8 + IPPROTO_UDP));
 	return f;
 }
 
@@ -314,10 +316,10 @@ static void ipv6_is_turned_away(void **state)
 	struct raw *t = *state;
 	struct frame f = ipv6_frame(gateway_mac);
 	struct frame a = exchange(t, &f);
-	if (a.n) { /* answered when the checksum is right */
-		assert_int_equal(get16(&a, 12), 0x86dd);
-		assert_int_equal(a.bytes[54], 1); /* destination unreachable */
-	}
+	assert_int_equal(get16(&a, 12), 0x86dd);
+	assert_int_equal(a.bytes[20], IPPROTO_ICMPV6);
+	assert_int_equal(a.bytes[54], 1); /* unreachable: */
+	assert_int_equal(a.bytes[55], 1); /* administratively prohibited */
 	f = ipv6_frame((const uint8_t *)"\x33\x33\0\0\0\1");
 	assert_int_equal(exchange(t, &f).n, 0);
 	f = ipv6_frame(everyone);

@@ -316,6 +316,7 @@ static void services_of_the_host_are_out_of_reach(void **state)
 	auto_fd int guest = guest_socket(t, SOCK_STREAM);
 	assert_int_equal(dial(guest, GUEST_GATEWAY, ntohs(sin.sin_port)), 0);
 	auto_fd int gateway = accept_one(t->slot.tcp_fd);
+	assert_original(gateway, GUEST_GATEWAY, ntohs(sin.sin_port));
 	assert_false(readable(service, 0));
 }
 
