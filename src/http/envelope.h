@@ -5,9 +5,9 @@
  */
 #pragma once
 
-#include "base/buf.h"
-
 #include <sys/types.h>
+
+#include "base/buf.h"
 
 #define ENVELOPE_HEAD 5 /* bytes */
 enum envelope_flag {
@@ -21,8 +21,9 @@ struct envelope {
 	size_t len;
 };
 
-/* Reads one envelope from p[0 .. n) with a payload of at most max bytes. Returns the bytes consumed, -EAGAIN when more
-   are needed, -EMSGSIZE past max, -EBADMSG for other flags (compression is never negotiated). */
+/* Reads one envelope from p[0 .. n) with a payload of at most max bytes. Returns the bytes
+   consumed, -EAGAIN when more are needed, -EMSGSIZE past max, -EBADMSG for other flags (compression
+   is never negotiated). */
 ssize_t envelope_read(const uint8_t *p, size_t n, size_t max, struct envelope *ret);
 
 /* Appends one. 0, -EMSGSIZE, -ENOMEM. */

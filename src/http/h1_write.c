@@ -37,6 +37,11 @@ static bool is_ours(const char *name, size_t n)
 	       http_same_word(name, n, "transfer-encoding");
 }
 
+static bool framing_ok(const struct http_head *head)
+{
+	return head->framing != HTTP_LENGTH || head->length <= INT64_MAX;
+}
+
 static void close_head(struct closing *c, const struct http_head *head, bool framed, bool interim)
 {
 	*c = (struct closing){.n = 0};
@@ -133,7 +138,7 @@ static bool request_ok(const struct http_head *head)
 
 int h1_write_request(struct buf *out, const struct http_head *head)
 {
-	if (!request_ok(head))
+	if (!request_ok(head) || !framing_ok(head))
 		return -EINVAL;
 	struct closing closing;
 	close_head(&closing, head, true, false);
@@ -143,7 +148,7 @@ int h1_write_request(struct buf *out, const struct http_head *head)
 
 int h1_write_response(struct buf *out, const struct http_head *head)
 {
-	if (head->status < 100 || head->status > 599)
+	if (head->status < 100 || head->status > 599 || !framing_ok(head))
 		return -EINVAL;
 	bool interim = head->status < 200;
 	struct closing closing;

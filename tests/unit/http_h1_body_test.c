@@ -401,6 +401,8 @@ static void refuses_to_write_other_heads(void **state)
 	assert_int_equal(h1_write_response(&b, &none), -EINVAL);
 	none.status = 600;
 	assert_int_equal(h1_write_response(&b, &none), -EINVAL);
+	struct http_head huge = {.status = 200, .framing = HTTP_LENGTH, .length = 1ull << 63};
+	assert_int_equal(h1_write_response(&b, &huge), -EINVAL);
 	assert_int_equal(b.len, 0);
 }
 
