@@ -118,7 +118,7 @@ class Script:
         self.dir = tempfile.TemporaryDirectory(prefix="space-cli.")
         self.server = Server(str(pathlib.Path(self.dir.name) / "spaced.sock"), Request)
         self.server.script = self
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def on(self, key):
         def add(function):
