@@ -172,10 +172,9 @@ void agent_files_get(struct agent *a, struct http_exchange *x)
 	auto_fd int fd = open_as(&req.user, path, &st);
 	if (fd == -ENOENT || fd == -ENOTDIR)
 		http_exchange_reply_error(x, 404, "path '%s' does not exist", path);
-	else if (fd == -EACCES || fd == -EPERM)
-		http_exchange_reply_error(x, 403, "path '%s': permission denied", path);
 	else if (fd < 0)
-		http_exchange_reply_error(x, 500, "path '%s': %s", path, strerrordesc_np(-fd));
+		http_exchange_reply_error(x, file_request_status(-fd), "path '%s': %s", path,
+					  strerrordesc_np(-fd));
 	else if (S_ISDIR(st.st_mode))
 		http_exchange_reply_error(x, 400, "path '%s' is a directory", path);
 	else if (!S_ISREG(st.st_mode))

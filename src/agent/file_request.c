@@ -42,3 +42,30 @@ void file_request_done(struct file_request *r)
 	free(r->path);
 	*r = (struct file_request){0};
 }
+
+unsigned file_request_status(int error)
+{
+	switch (error) {
+	case ENOSPC:
+	case EDQUOT:
+		return 507;
+	case ENOENT:
+		return 404;
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return 403;
+	case EISDIR:
+	case ENOTDIR:
+	case ENAMETOOLONG:
+	case EINVAL:
+	case EEXIST:
+	case ELOOP:
+	case ETXTBSY:
+	case ENXIO:
+	case EFBIG:
+		return 400;
+	default:
+		return 500;
+	}
+}

@@ -15,3 +15,6 @@ struct file_request {
 /* Reads the query of x. False: x was answered, and ret holds nothing. */
 bool file_request_read(struct agent *a, struct http_exchange *x, struct file_request *ret);
 void file_request_done(struct file_request *r);
+
+/* The status that answers a file operation's errno value. */
+unsigned file_request_status(int error);

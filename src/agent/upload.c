@@ -45,31 +45,6 @@ static void upload_free(struct upload *u)
 	free(u);
 }
 
-static unsigned status_of(int error)
-{
-	switch (error) {
-	case ENOSPC:
-	case EDQUOT:
-		return 507;
-	case EACCES:
-	case EPERM:
-	case EROFS:
-		return 403;
-	case EISDIR:
-	case ENOTDIR:
-	case ENAMETOOLONG:
-	case EINVAL:
-	case EEXIST:
-	case ELOOP:
-	case ETXTBSY:
-	case ENXIO:
-	case EFBIG:
-		return 400;
-	default:
-		return 500;
-	}
-}
-
 static void upload_fail(struct upload *u, unsigned status)
 {
 	file_sink_close(&u->sink, &u->req.user, false);
@@ -101,7 +76,7 @@ static void begin_file(struct upload *u, const char *path)
 	}
 	int r = file_sink_open(&u->sink, &u->req.user, path, u->mode, &u->why);
 	if (r < 0) {
-		upload_fail(u, status_of(-r));
+		upload_fail(u, file_request_status(-r));
 		return;
 	}
 	json_t *entry = json_pack("{s:O, s:o, s:s}", "path", name, "name",
@@ -139,7 +114,7 @@ static void write_data(struct upload *u, const uint8_t *p, size_t n)
 		return; /* a part that is not for us */
 	int r = file_sink_write(&u->sink, p, n, &u->why);
 	if (r < 0)
-		upload_fail(u, status_of(-r));
+		upload_fail(u, file_request_status(-r));
 }
 
 static void form_data(struct upload *u, const uint8_t *p, size_t n)
@@ -202,7 +177,9 @@ static void on_body_end(void *user)
 
 static void on_gone(void *user)
 {
-	upload_free(user);
+	struct upload *u = user;
+	upload_fail(u, 400); /* told to no one */
+	upload_free(u);
 }
 
 static const struct http_exchange_ops upload_ops = {
