@@ -30,8 +30,8 @@ struct vmm_config {
 	const char *id;	       /* sandbox id, for names and errors */
 	unsigned cpus;	       /* 1 .. VMM_CPUS_MAX */
 	uint64_t ram_bytes;    /* a multiple of 1 MiB, VMM_RAM_MIN_MIB .. VMM_RAM_MAX_MIB */
-	const char *kernel;    /* uncompressed ELF with a PVH note */
-	const char *initramfs; /* path */
+	const char *kernel;    /* uncompressed ELF with a PVH note; an absolute path that uid can read */
+	const char *initramfs; /* the same */
 	const char *cmdline;   /* what the image wants; the driver adds what its machine needs */
 	int root_fd;	       /* raw ext4, opened read-only */
 	int scratch_fd;	       /* raw ext4, opened read-write */
@@ -46,7 +46,8 @@ struct vmm; /* one running monitor */
 struct vmm_events {
 	/* The guest runs (its kernel has been started, no more). */
 	void (*running)(void *user);
-	/* The process is gone: by itself, killed, or because control was lost. why says which. The pointer is dead after it. */
+	/* The process is gone: by itself, killed, or because control was lost. why says which: code 0 when the guest powered off
+	   or restarted, ECANCELED after vmm_kill(), ETIMEDOUT when it never ran. The pointer is dead after it. */
 	void (*exited)(void *user, const struct err *why);
 };
 
