@@ -225,7 +225,7 @@ static int spawn(struct gateway *g, uid_t uid, int peer, struct err *e)
 	auto_free char *path = str_printf("%s/space-egress", g->node->paths.libexec);
 	if (!path)
 		return err_set(e, ENOMEM, "no memory");
-	const char *const argv[] = {path, "--control-fd", "3", NULL};
+	const char *const argv[] = {path, NULL};
 	const struct jail_fd fds[] = {{.from = peer, .to = CONTROL_FD}};
 	const struct jail_spec spec = {
 		.name = "space-egress",
