@@ -146,6 +146,26 @@ static void base64_refuses_what_is_none(void **state)
 		assert_int_equal(base64_decode(bad[i], strlen(bad[i]), out), -EBADMSG);
 }
 
+static void base64_judges_every_byte_at_every_place(void **state)
+{
+	static const char alphabets[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_";
+	(void)state;
+	for (int c = 0; c < 256; c++) {
+		for (size_t place = 0; place < 8; place++) {
+			char text[] = "AAAAAAAA";
+			uint8_t out[9];
+			text[place] = (char)c;
+			bool valid = c && strchr(alphabets, c);
+			bool padding = c == '=' && place == 7;
+			assert_int_equal(base64_decode(text, 8, out),
+					 valid	   ? 6
+					 : padding ? 5
+						   : -EBADMSG);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -157,6 +177,7 @@ int main(void)
 		cmocka_unit_test(base64_round_trips_every_length),
 		cmocka_unit_test(base64_takes_both_alphabets_and_no_padding),
 		cmocka_unit_test(base64_refuses_what_is_none),
+		cmocka_unit_test(base64_judges_every_byte_at_every_place),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
