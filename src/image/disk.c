@@ -22,9 +22,12 @@
 	"none,sparse_super2,large_file,huge_file,filetype,ext_attr,dir_index,dir_nlink," \
 	"extra_isize,extent,flex_bg,uninit_bg"
 
+#define EXTENDED                                                                               \
+	"hash_seed=53504143-4500-4000-8000-686173680000,num_backup_sb=0,packed_meta_blocks=1," \
+	"assume_storage_prezeroed=1,root_owner=0:0"
+
 #define ROOT_UUID    "53504143-4500-4000-8000-726f6f740000"
 #define SCRATCH_UUID "53504143-4500-4000-8000-736372617463"
-#define HASH_SEED    "53504143-4500-4000-8000-686173680000"
 
 #define SPARE_BYTES \
 	(32u << 20) /* beyond the tree and a sixteenth of it: tables, bitmaps, directories */
@@ -80,32 +83,10 @@ int disk_make_root(const struct tools *t, const char *dir, const char *path, str
 	r = make_file(path, bytes, e);
 	if (r < 0)
 		return r;
-	const char *const argv[] = {"mke2fs",
-				    "-q",
-				    "-F",
-				    "-t",
-				    "ext4",
-				    "-O",
-				    FEATURES,
-				    "-m",
-				    "0",
-				    "-b",
-				    "4096",
-				    "-I",
-				    "256",
-				    "-N",
-				    inodes,
-				    "-U",
-				    ROOT_UUID,
-				    "-E",
-				    "hash_seed=" HASH_SEED ",num_backup_sb=0,packed_meta_blocks=1,"
-				    "assume_storage_prezeroed=1",
-				    "-L",
-				    "space-root",
-				    "-d",
-				    dir,
-				    path,
-				    NULL};
+	const char *const argv[] = {
+		"mke2fs", "-q",   "-F",         "-t",  "ext4", "-O",   FEATURES, "-m",      "0",
+		"-b",     "4096", "-I",         "256", "-N",   inodes, "-U",     ROOT_UUID, "-E",
+		EXTENDED, "-L",   "space-root", "-d",  dir,    path,   NULL};
 	return tools_run(t, argv, e);
 }
 
@@ -114,27 +95,9 @@ int disk_make_scratch(const struct tools *t, uint64_t bytes, const char *path, s
 	int r = make_file(path, bytes, e);
 	if (r < 0)
 		return r;
-	const char *const argv[] = {"mke2fs",
-				    "-q",
-				    "-F",
-				    "-t",
-				    "ext4",
-				    "-O",
-				    FEATURES,
-				    "-m",
-				    "0",
-				    "-b",
-				    "4096",
-				    "-I",
-				    "256",
-				    "-U",
-				    SCRATCH_UUID,
-				    "-E",
-				    "hash_seed=" HASH_SEED ",num_backup_sb=0,packed_meta_blocks=1,"
-				    "assume_storage_prezeroed=1,root_owner=0:0",
-				    "-L",
-				    "space-scratch",
-				    path,
-				    NULL};
+	const char *const argv[] = {"mke2fs",        "-q", "-F",         "-t", "ext4",   "-O",
+				    FEATURES,        "-m", "0",          "-b", "4096",   "-I",
+				    "256",           "-U", SCRATCH_UUID, "-E", EXTENDED, "-L",
+				    "space-scratch", path, NULL};
 	return tools_run(t, argv, e);
 }

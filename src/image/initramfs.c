@@ -105,7 +105,7 @@ static int write_members(struct archive *a, const char *agent, const char *modul
 	}
 	int r = write_agent(a, agent, e);
 	auto_buf struct buf order;
-	buf_init(&order, MODULES_MAX * MODULE_FILE_MAX);
+	buf_init(&order, (size_t)MODULES_MAX * MODULE_FILE_MAX);
 	for (size_t i = 0; r == 0 && i < modules->count; i++)
 		r = write_module(a, module_dir, modules->paths[i], &order, e);
 	if (r < 0)

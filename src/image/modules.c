@@ -34,12 +34,9 @@ static bool path_is(const char *path, size_t n, const char *name)
 	size_t len = stem_len(base, n - (size_t)(base - path));
 	if (len != strlen(name))
 		return false;
-	for (size_t i = 0; i < len; i++) {
-		char a = base[i] == '-' ? '_' : base[i];
-		char b = name[i] == '-' ? '_' : name[i];
-		if (a != b)
+	for (size_t i = 0; i < len; i++)
+		if (base[i] != name[i] && !(strchr("-_", base[i]) && strchr("-_", name[i])))
 			return false;
-	}
 	return true;
 }
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* apt knows its sources in both file formats, with and without downloaded lists; RELEASE is what
-   the source says, CODENAME what the archive said, empty before the first update. */
+/*
+ * apt knows its sources in both file formats. Asked without release information it lists all that
+ * are configured, by the name that the source gives (RELEASE); asked with, those whose lists are
+ * there, with the archive's code name as well (CODENAME, unreplaced in the first answer), which is
+ * how a source for "stable" is recognised.
+ */
 #include "image/source.h"
 
 #include <errno.h>
@@ -107,12 +111,20 @@ int sources_pick(const char *targets, const char *suite, struct sources *ret, st
 
 int sources_find(const char *suite, struct sources *ret, struct err *e)
 {
-	static const char *const argv[] = {"apt-get", "indextargets", "--format", SOURCES_FORMAT,
-					   NULL};
-	auto_free char *targets = NULL;
-	int r = proc_output(argv, TARGETS_MAX, &targets, e);
+	static const char *const configured[] = {"apt-get",  "indextargets", "--no-release-info",
+						 "--format", SOURCES_FORMAT, NULL};
+	static const char *const downloaded[] = {"apt-get", "indextargets", "--format",
+						 SOURCES_FORMAT, NULL};
+	auto_free char *first = NULL;
+	auto_free char *second = NULL;
+	int r = proc_output(configured, TARGETS_MAX, &first, e);
+	if (r == 0)
+		r = proc_output(downloaded, TARGETS_MAX, &second, e);
 	if (r < 0)
 		return r;
+	auto_free char *targets = str_printf("%s%s", first, second);
+	if (!targets)
+		return err_set(e, ENOMEM, "not enough memory");
 	return sources_pick(targets, suite, ret, e);
 }
 

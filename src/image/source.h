@@ -24,7 +24,7 @@ struct sources {
  */
 int sources_pick(const char *targets, const char *suite, struct sources *ret, struct err *e);
 
-/* Asks apt-get and picks. */
+/* Asks apt-get and picks. Works with and without downloaded package lists. */
 int sources_find(const char *suite, struct sources *ret, struct err *e);
 
 void sources_done(struct sources *s);

@@ -65,14 +65,26 @@ int tools_want(const char *program, const char *package, struct err *e)
 	return 0;
 }
 
+/* mmdebstrap's lines that tell a reader where it is. */
+static bool is_progress(const char *line)
+{
+	return str_starts(line, "I: running apt-get") || str_starts(line, "I: downloading") ||
+	       str_starts(line, "I: extracting") || str_starts(line, "I: installing");
+}
+
 static void end_line(struct output *o)
 {
 	o->line[o->len] = '\0';
-	if (str_starts(o->line, "I: ") && str_ends(o->line, "..."))
-		tools_say(o->tools, "%s", o->line + 3);
+	if (is_progress(o->line))
+		tools_say(o->tools, "%s", o->line + strlen("I: "));
 	if (o->len > 0)
 		memcpy(o->tail[o->count++ % TAIL_LINES], o->line, o->len + 1);
 	o->len = 0;
+}
+
+static bool is_control(char c)
+{
+	return (c >= 0 && c < ' ') || c == 0x7f;
 }
 
 static void take_bytes(struct output *o, const char *p, size_t n)
@@ -81,20 +93,24 @@ static void take_bytes(struct output *o, const char *p, size_t n)
 		if (p[i] == '\n' || p[i] == '\r')
 			end_line(o);
 		else if (o->len < LINE_MAX_BYTES)
-			o->line[o->len++] = p[i] < ' ' && p[i] >= 0 ? ' ' : p[i];
+			o->line[o->len++] = is_control(p[i]) ? (char)' ' : p[i];
 	}
 }
 
 /* The first line of the tail that calls itself an error, else the last line. */
 static const char *best_line(const struct output *o)
 {
+	static const char *const marks[] = {"E: ", "Err:", ""};
 	size_t first = o->count > TAIL_LINES ? o->count - TAIL_LINES : 0;
-	for (size_t i = first; i < o->count; i++) {
-		const char *line = o->tail[i % TAIL_LINES];
-		if (str_starts(line, "E: ") || str_starts(line, "Err:"))
-			return line;
+	const char *best = "it said nothing";
+	for (size_t m = 0; m < sizeof(marks) / sizeof(marks[0]); m++) {
+		for (size_t i = first; i < o->count; i++) {
+			best = o->tail[i % TAIL_LINES];
+			if (*marks[m] && str_starts(best, marks[m]))
+				return best;
+		}
 	}
-	return o->count ? o->tail[(o->count - 1) % TAIL_LINES] : "it said nothing";
+	return best;
 }
 
 static int report_failure(const struct output *o, const char *program, int status, struct err *e)
@@ -109,7 +125,7 @@ static int report_failure(const struct output *o, const char *program, int statu
 
 static void run_child(const struct tools *t, const char *path, const char *const *argv, int out)
 {
-	int null = open("/dev/null", O_RDONLY);
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
 		_exit(127);
 	if (t->lock_fd >= 0 && fcntl(t->lock_fd, F_SETFD, 0) < 0)

@@ -22,8 +22,8 @@ void tools_say(const struct tools *t, const char *fmt, ...) __attribute__((forma
 int tools_want(const char *program, const char *package, struct err *e);
 
 /*
- * Runs argv to its end, in a mount namespace of its own; it is ended when we die. Lines "I: text"
- * of its output are shown as progress. Any other end than status 0: prints the last lines of its
- * output and returns -EIO, e has the one that says most.
+ * Runs argv to its end, in a mount namespace of its own; it is ended when we die. Those lines
+ * of mmdebstrap that tell where it is are shown as progress. Any other end than status 0: prints
+ * the last lines of its output and returns -EIO, e has the one that says most.
  */
 int tools_run(const struct tools *t, const char *const *argv, struct err *e);
