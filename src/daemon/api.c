@@ -135,7 +135,7 @@ struct dump {
 static void on_dumped(void *user, const struct err *why)
 {
 	struct dump *d = user;
-	if (d->x && why)
+	if (d->x && why->code)
 		http_exchange_reply_error(d->x, 500, "%s", why->text);
 	else if (d->x)
 		http_exchange_reply(d->x, 204, NULL, NULL, 0);
@@ -171,7 +171,12 @@ static void post_memory(struct sandbox *sb, struct http_exchange *x, const char 
 	}
 	d->x = x;
 	http_exchange_on(x, &dump_ops, d);
-	vmm_dump_memory(sandbox_vmm(sb), path, on_dumped, d);
+	int r = vmm_dump_memory(sandbox_vmm(sb), path, on_dumped, d);
+	if (r < 0) {
+		http_exchange_reply_error(x, 500, "can't write the memory to %s: %s", path,
+					  strerror(-r));
+		free(d);
+	}
 }
 
 static int append_line(void *user, const char *line, size_t n)

@@ -74,5 +74,6 @@ pid_t vmm_pid(const struct vmm *v);
 /* Kills the process at once; exited() follows from the loop when it is reaped. */
 void vmm_kill(struct vmm *v);
 
-/* Writes the guest's RAM to path, for tests and post mortem; done(0 or -errno) follows. */
+/* Writes the guest's RAM to path, for tests and post mortem; done follows, why->code 0 when all is written. 0, or -errno: done does
+   not follow. */
 int vmm_dump_memory(struct vmm *v, const char *path, void (*done)(void *user, const struct err *why), void *user);
