@@ -70,8 +70,13 @@ json_t *doc_parse_json(const char *text, size_t len, struct err *e)
 	}
 	json_error_t je;
 	json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
-	if (!j)
+	if (!j) {
+		/* jansson quotes the place, which may be within a secret. */
+		char *quote = strstr(je.text, " near '");
+		if (quote)
+			*quote = '\0';
 		err_set(e, EINVAL, "not valid JSON: line %d, column %d: %s", je.line, je.column, je.text);
+	}
 	return j;
 }
 

@@ -111,6 +111,19 @@ static void json_is_strict(void **state)
 	}
 }
 
+static void json_errors_quote_nothing(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {"{\"value\":\"s3cret\\u0000\"}", "{\"value\":\"s3cret\" 1}",
+					  "{\"value\":s3cret}", "{\"s3cret\":1,\"s3cret\":2}"};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct err e;
+		assert_null(doc_parse_json(bad[i], strlen(bad[i]), &e));
+		assert_non_null(strstr(e.text, "line 1, column"));
+		assert_null(strstr(e.text, "s3cret"));
+	}
+}
+
 static void members_are_checked(void **state)
 {
 	(void)state;
@@ -150,6 +163,7 @@ int main(void)
 		cmocka_unit_test(yaml_tricks_are_refused),
 		cmocka_unit_test(deep_nesting_is_refused),
 		cmocka_unit_test(json_is_strict),
+		cmocka_unit_test(json_errors_quote_nothing),
 		cmocka_unit_test(members_are_checked),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
