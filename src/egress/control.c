@@ -116,7 +116,7 @@ static int control_config(struct control *c, const char *text, size_t n, int fds
 	const char *type;
 	auto_json json_t *message = doc_parse_json(text, n, e);
 	if (!message)
-		return -EPROTO;
+		return err_prefix(e, "configuration");
 	int r = doc_want_string(message, "type", &type, e);
 	if (r < 0)
 		return r;
@@ -212,6 +212,8 @@ static void control_event(uv_poll_t *poll, int status, int events)
 		int r = c->configured ? control_read_ack(c, &why) : control_read_config(c, &why);
 		if (r == -EAGAIN)
 			return;
+		if (r < 0 && !c->configured)
+			control_failed(c, why.text);
 		if (r <= 0)
 			control_end(c, &why);
 	}
