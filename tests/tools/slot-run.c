@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <grp.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -42,6 +43,7 @@
 #define FRAME_BURST 64
 #define MESSAGE_MAX (512 * 1024)
 #define CONTROL_FD  3
+#define GATEWAY_UID 65534
 
 struct options {
 	const char *gateway, *config, *hold, *resolver, *resolv_conf;
@@ -153,10 +155,13 @@ static pid_t spawn_gateway(const struct options *o, int control)
 	else if (dup2(control, CONTROL_FD) < 0)
 		die("dup2");
 	proc_close_fds(CONTROL_FD + 1, NULL, 0);
-	if (o->resolver)
-		execl(o->gateway, o->gateway, "--resolver", o->resolver, NULL);
-	else
-		execl(o->gateway, o->gateway, NULL);
+	char *argv[] = {"space-egress", o->resolver ? "--resolver" : NULL,
+			(char *)(uintptr_t)o->resolver, NULL};
+	int program = open(o->gateway, O_RDONLY | O_CLOEXEC);
+	if (program < 0 || setgroups(0, NULL) < 0 || setgid(GATEWAY_UID) < 0 ||
+	    setuid(GATEWAY_UID) < 0)
+		die(o->gateway);
+	fexecve(program, argv, (char *[]){NULL});
 	die(o->gateway);
 	return -1;
 }
