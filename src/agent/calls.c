@@ -3,13 +3,12 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "agent/agent.h"
+#include "agent/input_message.h"
 #include "agent/rpc.h"
 #include "agent/signals.h"
 #include "base/cleanup.h"
-#include "base/str.h"
 
 #define CALL_BODY_MAX (8 * 1024 * 1024) /* bytes */
 
@@ -38,12 +37,19 @@ static void collect_gone(void *user)
 	free(user);
 }
 
+/* False: x was answered. */
+static bool takes_json(struct http_exchange *x)
+{
+	if (rpc_has_type(x, "application/json"))
+		return true;
+	http_exchange_reply_error(x, 415, "this call takes application/json");
+	return false;
+}
+
 static void collect(struct agent *a, struct http_exchange *x, call_fn *fn)
 {
-	if (!rpc_has_type(x, "application/json")) {
-		http_exchange_reply_error(x, 415, "this call takes application/json");
+	if (!takes_json(x))
 		return;
-	}
 	struct call *c = malloc(sizeof(*c));
 	if (!c) {
 		rpc_fail(x, RPC_RESOURCE_EXHAUSTED, "out of memory");
@@ -167,54 +173,24 @@ static void input_gone(void *user)
 
 static const struct http_exchange_ops pending_ops = {.gone = input_gone};
 
-/* The bytes of "input"; false when x was answered. */
-static bool input_bytes(struct http_exchange *x, json_t *message, uint8_t **ret, size_t *ret_len)
+static void send_input(struct agent *a, struct http_exchange *x, struct input_message *message)
 {
-	struct err e = {0};
-	json_t *input = NULL;
-	const char *text = NULL;
-	int r = doc_want_object(message, "input", &input, &e);
-	if (r == 0 && json_object_get(input, "pty")) {
-		rpc_fail(x, RPC_INTERNAL, "the process has no PTY");
-		return false;
-	}
-	if (r == 0)
-		r = doc_opt_string(input, "stdin", &text, &e);
-	if (r < 0) {
-		rpc_fail(x, RPC_INVALID_ARGUMENT, "%s", e.text);
-		return false;
-	}
-	if (!text) {
-		rpc_fail(x, RPC_UNIMPLEMENTED, "input is neither stdin nor pty");
-		return false;
-	}
-	size_t n = strlen(text);
-	auto_free uint8_t *data = malloc(n / 4 * 3 + 3);
-	ssize_t len = data ? base64_decode(text, n, data) : -ENOMEM;
-	if (len < 0) {
-		rpc_fail(x, data ? RPC_INVALID_ARGUMENT : RPC_RESOURCE_EXHAUSTED, "%s",
-			 data ? "stdin is not base64" : "out of memory");
-		return false;
-	}
-	*ret = take_ptr(data);
-	*ret_len = (size_t)len;
-	return true;
-}
-
-static void send_input(struct agent *a, struct http_exchange *x, json_t *message)
-{
-	uint8_t *data;
-	size_t n;
-	struct process *p = select_process(a, x, message);
-	if (!p || !input_bytes(x, message, &data, &n))
+	struct process *p = select_process(a, x, message->root);
+	if (!p)
 		return;
+	if (message->kind != INPUT_STDIN) {
+		if (message->kind == INPUT_PTY)
+			rpc_fail(x, RPC_INTERNAL, "the process has no PTY");
+		else
+			rpc_fail(x, RPC_UNIMPLEMENTED, "input is neither stdin nor pty");
+		return;
+	}
 	struct pending_input *pending = calloc(1, sizeof(*pending));
 	if (!pending) {
-		free(data);
 		input_reply(x, -ENOMEM);
 		return;
 	}
-	int r = process_write(p, data, n, on_written, pending);
+	int r = process_write(p, take_ptr(message->data), message->len, on_written, pending);
 	if (r == 0) {
 		pending->x = x;
 		http_exchange_on(x, &pending_ops, pending);
@@ -224,7 +200,27 @@ static void send_input(struct agent *a, struct http_exchange *x, json_t *message
 	input_reply(x, r);
 }
 
+static void on_input_body(void *user, struct http_exchange *x, const char *body, size_t n)
+{
+	struct input_message message;
+	struct err e = {0};
+	int r = input_message_read(body, n, &message, &e);
+	if (r < 0) {
+		rpc_fail(x, r == -ENOMEM ? RPC_RESOURCE_EXHAUSTED : RPC_INVALID_ARGUMENT, "%s",
+			 e.text);
+		return;
+	}
+	send_input(user, x, &message);
+	input_message_done(&message);
+}
+
+static void input_body_gone(void *user)
+{
+	(void)user;
+}
+
 void agent_send_input(struct agent *a, struct http_exchange *x)
 {
-	collect(a, x, send_input);
+	if (takes_json(x))
+		http_exchange_collect(x, CALL_BODY_MAX, on_input_body, input_body_gone, a);
 }
