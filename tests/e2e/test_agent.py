@@ -595,7 +595,7 @@ def test_input_past_the_queue_is_refused(agent):
     pid = s.next_event()["start"]["pid"]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         sends = [pool.submit(agent.send, pid, b"x" * 5000000) for _ in range(6)]
-        refused = [f.exception().code for f, _ in zip(concurrent.futures.as_completed(sends, DEADLINE), range(3))]
+        refused = [f.exception().code for _, f in zip(range(3), concurrent.futures.as_completed(sends, DEADLINE))]
         assert refused == ["resource_exhausted"] * 3
         agent.call("SendSignal", {"process": {"pid": pid}, "signal": 9})
         assert sorted(f.exception().code for f in sends) == ["internal"] * 3 + ["resource_exhausted"] * 3
