@@ -174,17 +174,18 @@ static size_t client_take(struct http_client *c, const uint8_t *p, size_t n)
 /* The server's end of the stream, once what came before it is used. */
 static void client_take_end(struct http_client *c)
 {
-	if (c->dead || !c->eof || c->in.len)
+	if (c->dead || !c->eof)
 		return;
+	bool readable = c->active && c->head_seen;
+	if (readable && !c->reading)
+		return;
+	if (readable && c->body.framing == HTTP_TO_CLOSE)
+		client_end_call(c, false);
 	if (!c->active)
 		client_fail_text(c, ECONNRESET, "the server closed the connection");
 	else if (!c->head_seen)
 		client_fail_text(c, ECONNRESET,
 				 "the server closed the connection without a response");
-	else if (!c->reading)
-		return;
-	else if (c->body.framing == HTTP_TO_CLOSE)
-		client_end_call(c, false);
 	else
 		client_fail_text(c, ECONNRESET,
 				 "the server closed the connection within the response");

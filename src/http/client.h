@@ -21,21 +21,23 @@ struct http_call_ops {
 struct http_client *http_client_new(struct stream *s, void (*closed)(void *user), void *user);
 
 /* Starts a call. request: method, target, fields, framing, length (keep_alive is ours to set); borrowed. timeout_ms: until
-   the response head, 0: none. 0, -EBUSY while a call is on, -EINVAL, -ENOMEM. */
+   the response head, 0: none. 0, -EBUSY while a call is on, -EPIPE when not reusable, -EINVAL, -ENOMEM. */
 int http_client_call(struct http_client *c, const struct http_head *request, uint64_t timeout_ms,
 		     const struct http_call_ops *ops, void *user);
 
 ssize_t http_client_write(struct http_client *c, const void *p, size_t n); /* request body; as http_exchange_write */
-int http_client_finish(struct http_client *c); /* the request body is whole; not needed for HTTP_NO_BODY */
+int http_client_finish(struct http_client *c); /* the request body is whole; not needed for HTTP_NO_BODY. 0, -EPIPE: too short */
 void http_client_read(struct http_client *c, bool on); /* flow of the response body; on at first */
 void http_client_set_ops(struct http_client *c, const struct http_call_ops *ops, void *user);
 
-bool http_client_reusable(const struct http_client *c); /* idle, open, keep-alive agreed */
+/* Idle, not closed, keep-alive agreed, no byte beyond the response, the last request sent whole. */
+bool http_client_reusable(const struct http_client *c);
 void http_client_close(struct http_client *c); /* at once, no callback */
 struct stream *http_client_stream(struct http_client *c);
 
-/* A whole small call: the response body is collected (at most max bytes). done is called exactly once; on failure status
-   is 0 and why is set. The client is closed afterwards. Takes c over. */
+/* A whole small call: the response body is collected (at most max bytes) and followed by a NUL. n > 0 sets the request's
+   framing. done is called exactly once; on failure status is 0 and why is set. The client is closed afterwards. Takes c
+   over. 0; -EINVAL, -ENOMEM: done is not called. */
 int http_client_fetch(struct http_client *c, const struct http_head *request, const void *body, size_t n, size_t max,
 		      uint64_t timeout_ms,
 		      void (*done)(void *user, unsigned status, const char *body, size_t n, const struct err *why),

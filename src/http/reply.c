@@ -20,6 +20,7 @@ void http_exchange_reply(struct http_exchange *x, unsigned status, const char *c
 {
 	struct http_field type = {.name = "Content-Type", .value = content_type};
 	struct http_fields fields = {.list = &type, .count = content_type ? 1 : 0};
+	http_exchange_whole(x);
 	if (http_exchange_start(x, status, &fields, HTTP_LENGTH, n) < 0 ||
 	    http_exchange_write(x, body, n) < 0)
 		http_exchange_abort(x);
@@ -103,7 +104,9 @@ static void collect_too_large(struct collect *c)
 static void collect_body(void *user, const uint8_t *p, size_t n)
 {
 	struct collect *c = user;
-	if (n > c->max - c->body.len)
+	const struct http_head *head = http_exchange_head(c->x);
+	bool declared = head->framing == HTTP_LENGTH && head->length > c->max;
+	if (declared || n > c->max - c->body.len)
 		collect_too_large(c);
 	else if (buf_append(&c->body, p, n) < 0)
 		collect_refuse(c, STATUS_INTERNAL, "no memory for the request body");

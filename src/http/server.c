@@ -62,6 +62,7 @@ struct http_exchange {
 	bool body_ended; /* told */
 	bool continued;  /* 100 was sent, or is not asked for */
 	bool started;
+	bool whole; /* it ends where it starts: what is unread then stays so */
 	bool keep_alive;
 };
 
@@ -486,7 +487,7 @@ static int exchange_head(struct http_exchange *x, unsigned status, const struct 
 	if (fields)
 		head.fields = *fields;
 	head.keep_alive = x->head.keep_alive && head.framing != HTTP_TO_CLOSE &&
-			  (x->reading || h1_body_done(&x->body));
+			  (h1_body_done(&x->body) || (x->continued && !x->whole));
 	int r = h1_write_response(&c->head, &head);
 	if (r < 0)
 		return r == -ENOMEM ? r : -EINVAL;
@@ -535,6 +536,11 @@ void http_exchange_abort(struct http_exchange *x)
 {
 	x->c->reset = x->started && x->out.framing == HTTP_TO_CLOSE;
 	exchange_over(x, false);
+}
+
+void http_exchange_whole(struct http_exchange *x)
+{
+	x->whole = true;
 }
 
 void http_exchange_own(struct http_exchange *x, void *owned, void (*release)(void *owned))

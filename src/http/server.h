@@ -2,6 +2,10 @@
 /*
  * Serving HTTP/1.1 on a stream: requests one after the other (pipelined ones wait), bodies streamed with backpressure
  * in both directions. Malformed requests are answered and the connection closed without asking the user.
+ *
+ * The peer's end of sending cancels: an exchange that is open gets gone(), what it had not yet sent is dropped. Callbacks
+ * are never made from inside a call, but gone() from http_conn_close() and from a http_exchange_collect() without memory.
+ * A peer that leaves while more than 64 KiB of its bytes are unread is noticed only when they are read or a write fails.
  */
 #pragma once
 
@@ -26,6 +30,7 @@ struct http_exchange_ops {
 	void (*body_end)(void *user); /* also for requests without a body, once reading is on */
 	void (*drained)(void *user);
 	void (*gone)(void *user); /* the peer vanished or broke the protocol before the end; x is dead */
+	/* Any may be NULL. */
 };
 
 struct http_limits {
@@ -62,7 +67,8 @@ ssize_t http_exchange_write(struct http_exchange *x, const void *p, size_t n);
    response shorter than its length cuts it. */
 void http_exchange_end(struct http_exchange *x);
 
-/* Cuts the connection without ending the response, after what is queued; x is dead. */
+/* Cuts the connection without ending the response, after what is queued; x is dead. (Where the end of the connection would
+   be the end of the body, at once and by a reset.) */
 void http_exchange_abort(struct http_exchange *x);
 
 /* A whole response in one call: start, write, end. x is dead, also on failure. */
@@ -73,7 +79,9 @@ void http_exchange_reply_error(struct http_exchange *x, unsigned status, const c
 	__attribute__((format(printf, 3, 4)));
 
 /* Collects the whole request body, at most max bytes (413 past it; the exchange is then answered and done is not called).
-   done gets x alive, the body valid during the call. gone when the peer vanished before. Calls http_exchange_on itself. */
+   done gets x alive, the body valid during the call and followed by a NUL. gone, which may be NULL, when the peer vanished
+   before x ended, also after done unless the user has called http_exchange_on; and when a body too large was answered.
+   Calls http_exchange_on itself. */
 void http_exchange_collect(struct http_exchange *x, size_t max,
 			   void (*done)(void *user, struct http_exchange *x, const char *body, size_t n),
 			   void (*gone)(void *user), void *user);

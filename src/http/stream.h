@@ -5,7 +5,10 @@
  * Ownership: a stream is the caller's until exactly one of these: the caller calls stream_close(), or the
  * stream calls closed(). After either no callback comes and the pointer is dead. Callbacks are never made from
  * inside a call on the same stream by its user. (Failures found inside
- * a call are delivered from the loop.)
+ * a call are delivered from the loop.) A user may do all of it, closing included, inside any callback.
+ *
+ * Sending never raises SIGPIPE. When sending fails, what the peer sent before is still delivered, unless
+ * reading is paused, and then closed() comes.
  */
 #pragma once
 
@@ -27,7 +30,7 @@ struct stream_ops {
 	void (*data)(void *user, const uint8_t *p, size_t n);
 	/* The peer has finished sending (for TLS: close_notify; a bare FIN is an error). Writing is still possible. */
 	void (*eof)(void *user);
-	/* All that was queued is handed to the kernel. */
+	/* All that was queued is handed to the kernel. Follows whenever a write has returned more than 0. */
 	void (*drained)(void *user);
 	/* Gone by error or time-out, why says which. Never after stream_close(). */
 	void (*closed)(void *user, const struct err *why);
@@ -47,7 +50,7 @@ void stream_set_ops(struct stream *s, const struct stream_ops *ops, void *user);
 /* Reading starts paused. */
 void stream_read(struct stream *s, bool on);
 
-/* Queues a copy of n bytes. Returns the bytes now queued (compare with STREAM_QUEUE_HIGH), or -EPIPE after
+/* Queues a copy of n bytes; small writes of one turn of the loop leave in one system call. Returns the bytes now queued (compare with STREAM_QUEUE_HIGH), or -EPIPE after
    stream_shutdown(), -ENOMEM. */
 ssize_t stream_write(struct stream *s, const void *p, size_t n);
 size_t stream_queued(const struct stream *s);
@@ -58,7 +61,8 @@ void stream_shutdown(struct stream *s);
 /* Closes at once, dropping what is queued. */
 void stream_close(struct stream *s);
 
-/* Closes when what is queued was sent, or after timeout_ms. The pointer is dead after the call. */
+/* Closes when what is queued was sent, or after timeout_ms. The pointer is dead after the call. What the peer still sends is
+   read and dropped for up to a second, so that the kernel does not throw our last bytes away. */
 void stream_close_gracefully(struct stream *s, uint64_t timeout_ms);
 
 /* closed() with ETIMEDOUT when no byte moves in either direction for ms; 0 turns it off. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests on a real loop: wait for a condition with a deadline, never by sleeping; end with nothing left on the loop. */
+/* For tests on a real loop: wait for a condition with a deadline, never by sleeping; end with
+ * nothing left on the loop. */
 #pragma once
 
 #include <setjmp.h>
@@ -10,10 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <uv.h>
 
 #include <cmocka.h>
-
-#include <uv.h>
 
 #define WAIT_MS 20000
 
@@ -52,9 +52,10 @@ static inline void loop_done(uv_loop_t *loop)
 	uv_timer_init(loop, &deadline);
 	uv_timer_start(&deadline, wait_over, WAIT_MS, 0);
 	uv_unref((uv_handle_t *)&deadline);
-	uv_run(loop, UV_RUN_DEFAULT);
+	while (!late && uv_run(loop, UV_RUN_ONCE))
+		;
 	uv_close((uv_handle_t *)&deadline, NULL);
-	uv_run(loop, UV_RUN_DEFAULT);
+	uv_run(loop, UV_RUN_NOWAIT);
 	assert_false(late);
 	assert_int_equal(uv_loop_close(loop), 0);
 }
