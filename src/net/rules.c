@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation. The rules stand in two places. At the device's ingress, before the host's IP
- * stack sees a frame, all is dropped but ARP for the gateway, TCP, and UDP to port 53, from the
- * guest's MAC and address, whole and without options. What is legal elsewhere is answered with an
- * ICMP error, so that clients don't wait (QUIC falls back to TCP at once); what is broadcast,
- * malformed, spoofed or itself an ICMP error is dropped silently. Behind, connection tracking: new
- * flows are bounded in number, redirected to the gateway's sockets, and let in only because they
- * were redirected. A connection to a gateway's port itself changes nothing in the redirect, is
- * therefore not marked as such, and is refused. Out go answers, and connections to the agent.
- * Nothing is ever forwarded.
+ * Theory of operation. What the guest sends passes three places.
+ *
+ * Ingress of the device, before the host's IP stack: dropped is what no honest guest sends. What
+ * passes is ARP for the gateway, and whole IPv4 packets without options, in unicast, from the
+ * guest's MAC and address.
+ *
+ * Prerouting, before connection tracking: what is no TCP and no DNS is answered with an ICMP error,
+ * so that clients don't wait (QUIC falls back to TCP at once).
+ *
+ * Connection tracking and behind: new flows are bounded in number, redirected to the gateway's
+ * sockets, and let in only because they were redirected. A connection to a gateway's port itself
+ * changes nothing in the redirect, is therefore not marked as redirected, and is refused. Out go
+ * answers, and connections to the guest. Nothing is ever forwarded.
  */
 #include "net/rules.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <nftables/libnftables.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,6 +27,7 @@
 
 #include "base/cleanup.h"
 #include "base/doc.h"
+#include "base/fd.h"
 #include "base/guest.h"
 #include "base/str.h"
 #include "net/tap.h"
@@ -30,9 +36,10 @@
 #define VALUE(x) TEXT(x)
 
 /* Flows that one slot may have at a time. A flow takes some 300 bytes of the host's memory. */
-#define TCP_FLOWS_MAX 4096
-#define UDP_FLOWS_MAX 2048
+#define TCP_FLOWS "4096"
+#define UDP_FLOWS "2048"
 
+/* clang-format off */
 static const char ingress_rules[] =
 	"table netdev slot {\n"
 	"	counter rejected {}\n"
@@ -40,25 +47,19 @@ static const char ingress_rules[] =
 	"	counter ipv6 {}\n"
 	"	counter fragments {}\n"
 	"	chain guest {\n"
-	"		type filter hook ingress device \"" TAP_NAME
-	"\" priority -500; policy drop;\n"
+	"		type filter hook ingress device \"" TAP_NAME "\" priority -500; policy drop;\n"
 	"		ether saddr != " GUEST_MAC " counter name spoofed drop\n"
 	"		ether type arp arp operation request arp saddr ether " GUEST_MAC
-	" arp saddr ip " GUEST_ADDRESS " arp daddr ip " GUEST_GATEWAY " accept\n"
-	"		ether type ip6 ether daddr " GUEST_GATEWAY_MAC
-	" counter name ipv6 reject with icmpv6 admin-prohibited\n"
+			" arp saddr ip " GUEST_ADDRESS " arp daddr ip " GUEST_GATEWAY " accept\n"
 	"		ether type ip6 counter name ipv6 drop\n"
 	"		ether type != ip counter name rejected drop\n"
 	"		ether daddr != " GUEST_GATEWAY_MAC " counter name rejected drop\n"
 	"		ip saddr != " GUEST_ADDRESS " counter name spoofed drop\n"
 	"		ip frag-off & 0x3fff != 0 counter name fragments drop\n"
 	"		ip hdrlength != 5 counter name rejected drop\n"
-	"		ip protocol tcp accept\n"
-	"		udp dport 53 accept\n"
 	"		icmp type { destination-unreachable, source-quench, redirect, time-exceeded,"
-	" parameter-problem } counter name rejected drop\n"
-	"		ip protocol udp counter name rejected reject with icmp port-unreachable\n"
-	"		counter name rejected reject with icmp admin-prohibited\n"
+			" parameter-problem } counter name rejected drop\n"
+	"		accept\n"
 	"	}\n"
 	"}\n";
 
@@ -71,45 +72,49 @@ static const char flow_rules[] =
 	"	ct timeout udp_flow { protocol udp; l3proto ip;\n"
 	"		policy = { unreplied : 10, replied : 10 }\n"
 	"	}\n"
-	"	chain guest {\n"
+	"	chain protocols {\n"
+	"		type filter hook prerouting priority raw; policy drop;\n"
+	"		meta l4proto tcp accept\n"
+	"		udp dport 53 accept\n"
+	"		meta l4proto udp counter name rejected reject with icmp port-unreachable\n"
+	"		counter name rejected reject with icmp admin-prohibited\n"
+	"	}\n"
+	"	chain flows {\n"
 	"		type filter hook prerouting priority mangle; policy drop;\n"
 	"		ct state established accept\n"
 	"		ct state != new drop\n"
 	"		meta l4proto tcp tcp flags & (fin | syn | rst | ack) != syn"
-	" counter name rejected reject with tcp reset\n"
-	"		meta l4proto tcp ct count over " VALUE(
-		TCP_FLOWS_MAX) " counter name rejected reject with tcp reset\n"
-			       "		meta l4proto tcp ct timeout set \"tcp_flow\" accept\n"
-			       "		udp dport 53 ct count over " VALUE(
-				       UDP_FLOWS_MAX) " counter name rejected drop\n"
-						      "		udp dport 53 ct timeout set \"udp_flow\" accept\n"
-						      "	}\n"
-						      "	chain redirected {\n"
-						      "		type nat hook prerouting priority dstnat; policy accept;\n"
-						      "		tcp dport 53 redirect to :" VALUE(
-							      SLOT_DNS_PORT) "\n"
-									     "		udp dport 53 redirect to :" VALUE(
-										     SLOT_DNS_PORT) "\n"
-												    "		meta l4proto tcp redirect to :" VALUE(
-													    SLOT_TCP_PORT) "\n"
-															   "	}\n"
-															   "	chain gateway {\n"
-															   "		type filter hook input priority filter; policy drop;\n"
-															   "		ct state established accept\n"
-															   "		ct status dnat accept\n"
-															   "		meta l4proto tcp counter name rejected reject with tcp reset\n"
-															   "	}\n"
-															   "	chain answers {\n"
-															   "		type filter hook output priority filter; policy drop;\n"
-															   "		ct state established,related accept\n"
-															   "		oifname \"" TAP_NAME
-															   "\" ip daddr " GUEST_ADDRESS
-															   " meta l4proto tcp ct state new accept\n"
-															   "	}\n"
-															   "	chain nowhere {\n"
-															   "		type filter hook forward priority filter; policy drop;\n"
-															   "	}\n"
-															   "}\n";
+			" counter name rejected reject with tcp reset\n"
+	"		meta l4proto tcp ct count over " TCP_FLOWS " counter name rejected reject with tcp reset\n"
+	"		meta l4proto tcp ct timeout set \"tcp_flow\" accept\n"
+	"		udp dport 53 ct count over " UDP_FLOWS " counter name rejected drop\n"
+	"		udp dport 53 ct timeout set \"udp_flow\" accept\n"
+	"	}\n"
+	"	chain redirected {\n"
+	"		type nat hook prerouting priority dstnat; policy accept;\n"
+	"		tcp dport 53 redirect to :" VALUE(SLOT_DNS_PORT) "\n"
+	"		udp dport 53 redirect to :" VALUE(SLOT_DNS_PORT) "\n"
+	"		meta l4proto tcp redirect to :" VALUE(SLOT_TCP_PORT) "\n"
+	"	}\n"
+	"	chain gateway {\n"
+	"		type filter hook input priority filter; policy drop;\n"
+	"		ct state established accept\n"
+	"		ct status dnat accept\n"
+	"		meta l4proto tcp counter name rejected reject with tcp reset\n"
+	"	}\n"
+	"	chain outgoing {\n"
+	"		type filter hook output priority filter; policy drop;\n"
+	"		oifname != \"" TAP_NAME "\" drop\n"
+	"		ip daddr != " GUEST_ADDRESS " drop\n"
+	"		ct state established,related accept\n"
+	"		meta l4proto tcp ct state new accept\n"
+	"		icmp type destination-unreachable accept\n"
+	"	}\n"
+	"	chain nowhere {\n"
+	"		type filter hook forward priority filter; policy drop;\n"
+	"	}\n"
+	"}\n";
+/* clang-format on */
 
 static void cleanup_nft(struct nft_ctx **nft)
 {
@@ -147,8 +152,21 @@ static int nft_run(struct nft_ctx *nft, const char *command, struct err *e)
 		       (int)strcspn(text, "\n"), text);
 }
 
+/*
+ * The kernel limits ICMP errors to one a second for each peer, which would make every seventh
+ * refused packet a timeout, and to a number for the whole host, which one guest could use up. Where
+ * /proc/sys is read-only the limits stay: slower, not less safe.
+ */
+static void answer_without_limit(void)
+{
+	auto_fd int fd = open("/proc/sys/net/ipv4/icmp_ratemask", O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		fd_write_all(fd, "0", 1);
+}
+
 int rules_load(struct err *e)
 {
+	answer_without_limit();
 	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
 	if (!nft)
 		return -e->code;
