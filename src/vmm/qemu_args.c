@@ -23,12 +23,9 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-/*
- * virtio-mmio transports. Linux finds the highest number first, and names disks in that order.
- * Number 0 is left alone: a disk there waits for ever for its first interrupt.
- */
+/* virtio-mmio transports. Linux finds the highest number first, and names disks in that order. */
 enum transport {
-	TRANSPORT_NET = 1,
+	TRANSPORT_NET,
 	TRANSPORT_RNG,
 	TRANSPORT_SCRATCH,
 	TRANSPORT_ROOT,
@@ -71,8 +68,10 @@ static int put_machine(struct qemu_args *a, const struct vmm_probe *host,
 	int rc = put(a, "%s", QEMU_BINARY);
 
 	option(rc, a, "-name", "%s", config->id);
+	/* With a second I/O APIC, which QEMU adds by default, the first transport's interrupt is
+	 * never delivered. */
 	option(rc, a, "-M",
-	       "microvm,acpi=on,pit=on,pic=on,rtc=on,dump-guest-core=off,mem-merge=off");
+	       "microvm,acpi=on,ioapic2=off,pit=on,pic=on,rtc=on,dump-guest-core=off,mem-merge=off");
 	option(rc, a, "-bios", "qboot.rom");
 	if (host->accel == VMM_KVM) {
 		option(rc, a, "-accel", "kvm,device=/dev/fdset/%d", QEMU_FD_KVM);

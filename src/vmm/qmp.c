@@ -101,12 +101,11 @@ static int classify(const json_t *root, struct qmp_msg *m)
 static int decode_line(const char *line, size_t len, struct qmp_msg *ret, struct err *e)
 {
 	struct qmp_msg m = {0};
-	auto_json json_t *root = doc_parse_json(line, len, e);
+	struct err why = {0};
+	auto_json json_t *root = doc_parse_json(line, len, &why);
 
-	if (!root) {
-		err_prefix(e, "QMP");
-		return -EBADMSG;
-	}
+	if (!root)
+		return err_set(e, EBADMSG, "QMP: %s", why.text);
 	if (classify(root, &m) < 0) {
 		qmp_msg_done(&m);
 		return err_set(e, EBADMSG, "QMP: a message of unknown shape");
