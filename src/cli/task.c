@@ -324,8 +324,8 @@ static int error_code(const struct task *t, const char *code, const struct err *
 static void on_over(void *user, const char *code, const struct err *why)
 {
 	struct task *t = user;
-	if (t->state == TASK_BREAKING)
-		return; /* the connection went with what we are ending; its answer is awaited */
+	if (t->state >= TASK_BREAKING)
+		return; /* the connection went with what we are ending */
 	if (!why && !t->ended && t->spec->forwards) {
 		struct err e = {0};
 		err_set(&e, EIO, "the sandbox ended without telling how the task ended");
