@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from conftest import SPACE
+from node import SPACE
 from scripted import Script
 
 

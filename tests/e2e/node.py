@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node of its own, with the programs that are tested.
+
+SPACE_PREFIX    where SPACE is installed (default /usr/local)
+SPACE_IMAGES    a state directory that holds the image base and the CA that is in it
+                (default /var/lib/space); only read
+"""
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+
+PREFIX = pathlib.Path(os.environ.get("SPACE_PREFIX", "/usr/local"))
+SPACE = PREFIX / "bin" / "space"
+SPACED = PREFIX / "bin" / "spaced"
+IMAGES = pathlib.Path(os.environ.get("SPACE_IMAGES", "/var/lib/space"))
+
+# A guest boots in some 5 s under software emulation on an idle host; ten at once on two cores take their time.
+DEADLINE = 300
+
+
+class Node:
+    """A state and a run directory of its own, and the spaced that works there."""
+
+    def __init__(self, root):
+        self.root = pathlib.Path(root)
+        self.state = self.root / "state"
+        self.run_dir = self.root / "run"
+        self.state.mkdir(mode=0o711)
+        self.run_dir.mkdir(mode=0o711)
+        for shared in ("images", "ca"):
+            (self.state / shared).symlink_to(IMAGES / shared)
+        self.env = dict(
+            os.environ,
+            SPACE_STATE_DIR=str(self.state),
+            SPACE_RUN_DIR=str(self.run_dir),
+        )
+
+    def popen(self, *args, env=None, **kw):
+        return subprocess.Popen([SPACE, *map(str, args)], env={**self.env, **(env or {})}, **kw)
+
+    def space(self, *args, input=None, env=None, timeout=DEADLINE, stdin=None):
+        """Runs space to its end; output as bytes."""
+        return subprocess.run(
+            [SPACE, *map(str, args)],
+            input=input,
+            stdin=stdin if input is None and stdin is not None else (None if input is not None else subprocess.DEVNULL),
+            env={**self.env, **(env or {})},
+            capture_output=True,
+            timeout=timeout,
+        )
+
+    def ok(self, *args, **kw):
+        """As space(), and it must exit 0; standard output as text."""
+        done = self.space(*args, **kw)
+        assert done.returncode == 0, (args, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+        return done.stdout.decode()
+
+    def daemon_pid(self):
+        """The process id of the spaced that listens; None when none does."""
+        for line in self.ok("version").splitlines():
+            if line.startswith("spaced "):
+                return int(line.rsplit(" ", 1)[1].rstrip(")"))
+        return None
+
+    def processes(self):
+        """Pids of everything that was started for this node: they carry its run directory or descend from spaced."""
+        return find_processes(self.run_dir)
+
+    def stop(self):
+        with contextlib.suppress(subprocess.SubprocessError, AssertionError):
+            pid = self.daemon_pid()
+            if pid:
+                end(pid)
+
+
+def end(pid, sig=signal.SIGTERM, timeout=30):
+    """Signals a process that need not be our child and waits until it is gone."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(fd, sig)
+        wait_readable(fd, timeout)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def wait_readable(fd, timeout):
+    import select
+
+    ready, _, _ = select.select([fd], [], [], timeout)
+    assert ready, "still there after %d s" % timeout
+
+
+def find_processes(run_dir):
+    """Processes whose environment names this run directory (spaced), and all their descendants."""
+    mark = b"SPACE_RUN_DIR=" + os.fsencode(run_dir) + b"\0"
+    parents, found = {}, set()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        try:
+            stat = pathlib.Path(entry.path, "stat").read_text()
+            parents[pid] = int(stat.rsplit(")", 1)[1].split()[1])
+            exe = os.readlink(entry.path + "/exe")
+            environ = pathlib.Path(entry.path, "environ").read_bytes()
+        except OSError:
+            continue
+        if mark in environ and os.path.basename(exe).startswith("spaced"):
+            found.add(pid)
+    grown = True
+    while grown:
+        more = {p for p, parent in parents.items() if parent in found} - found
+        grown = bool(more)
+        found |= more
+    return found
+
+
+@contextlib.contextmanager
+def new_node():
+    # Not pytest's tmp_path: a unix socket's path has 107 bytes.
+    root = tempfile.mkdtemp(prefix="space-e2e.")
+    os.chmod(root, 0o711)
+    node = Node(root)
+    try:
+        yield node
+    finally:
+        node.stop()
+        shutil.rmtree(root, ignore_errors=True)
