@@ -6,6 +6,6 @@
 
 #define KVM_REASON_SIZE 160
 
-/* Runs a tiny guest in a child process, at most some 200 ms. *ret_present: /dev/kvm opens. True
-   when the guest came to its end; else reason says why not. */
+/* Runs a tiny guest in a child process, some milliseconds, a second at most. *ret_present: /dev/kvm
+   opens. True when the guest came to its end; else reason says why not. */
 bool kvm_try(bool *ret_present, char reason[static KVM_REASON_SIZE]);

@@ -61,7 +61,7 @@ struct vmm_probe {
 	uint32_t tsc_khz;	 /* measured; 0 when the TSC is no clock here */
 };
 
-/* Looks once, slowly (up to some 200 ms); pure facts, changes nothing. */
+/* Looks once, slowly (some 100 ms, up to a second more where KVM hangs); pure facts, changes nothing. */
 void vmm_probe(struct vmm_probe *ret);
 
 /* Starts the process and the guest. Descriptors in config stay the caller's (the child has copies). The driver takes nothing
