@@ -586,7 +586,6 @@ def test_input_waits_for_its_reader(agent):
         agent.call("SendSignal", {"process": {"pid": pid}, "signal": "SIGCONT"})
         sent.result(DEADLINE)
     agent.call("CloseStdin", {"process": {"pid": pid}})
-    agent.call("CloseStdin", {"process": {"pid": pid}}) if pid in agent.pids() else None
     assert collect(s).stdout == b"done\n"
 
 
