@@ -9,10 +9,12 @@
  * Prerouting, before connection tracking: what is no TCP and no DNS is answered with an ICMP error,
  * so that clients don't wait (QUIC falls back to TCP at once).
  *
- * Connection tracking and behind: new flows are bounded in number, redirected to the gateway's
- * sockets, and let in only because they were redirected. A connection to a gateway's port itself
- * changes nothing in the redirect, is therefore not marked as redirected, and is refused. Out go
- * answers, and connections to the guest. Nothing is ever forwarded.
+ * Behind connection tracking: new flows are bounded in number. TCP is handed to the gateway's
+ * transparent sockets (tproxy); the route that makes every address local takes it there. It could
+ * be a redirect, as DNS over UDP is, but then a guest's second connection from one source port
+ * would become a duplicate of the first, which kernels as new as 6.1 give to the wrong socket. Let
+ * in is only what was handed over or redirected. Out go answers, and connections to the guest.
+ * Nothing is ever forwarded.
  */
 #include "net/rules.h"
 
@@ -79,28 +81,35 @@ static const char flow_rules[] =
 	"		meta l4proto udp counter name rejected reject with icmp port-unreachable\n"
 	"		counter name rejected reject with icmp admin-prohibited\n"
 	"	}\n"
+	"	chain hand_over {\n"
+	"		tcp dport 53 tproxy ip to :" VALUE(SLOT_DNS_PORT) " meta mark set 1 accept\n"
+	"		meta l4proto tcp tproxy ip to :" VALUE(SLOT_TCP_PORT) " meta mark set 1 accept\n"
+	"		meta l4proto tcp counter name rejected reject with tcp reset\n"
+	"	}\n"
 	"	chain flows {\n"
 	"		type filter hook prerouting priority mangle; policy drop;\n"
-	"		ct state established accept\n"
+	"		ct direction reply ct state established accept\n"
+	"		meta l4proto udp ct state established accept\n"
+	"		ct state established goto hand_over\n"
 	"		ct state != new drop\n"
-	"		meta l4proto tcp tcp flags & (fin | syn | rst | ack) != syn"
-			" counter name rejected reject with tcp reset\n"
-	"		meta l4proto tcp ct count over " TCP_FLOWS " counter name rejected reject with tcp reset\n"
-	"		meta l4proto tcp ct timeout set \"tcp_flow\" accept\n"
 	"		udp dport 53 ct count over " UDP_FLOWS " counter name rejected drop\n"
 	"		udp dport 53 ct timeout set \"udp_flow\" accept\n"
+	"		meta l4proto tcp tcp flags & (fin | syn | rst | ack) != syn"
+			" counter name rejected reject with tcp reset\n"
+	"		ip daddr " GUEST_GATEWAY " tcp dport { " VALUE(SLOT_TCP_PORT) ", " VALUE(SLOT_DNS_PORT) " }"
+			" counter name rejected reject with tcp reset\n"
+	"		meta l4proto tcp ct count over " TCP_FLOWS " counter name rejected reject with tcp reset\n"
+	"		meta l4proto tcp ct timeout set \"tcp_flow\" goto hand_over\n"
 	"	}\n"
 	"	chain redirected {\n"
 	"		type nat hook prerouting priority dstnat; policy accept;\n"
-	"		tcp dport 53 redirect to :" VALUE(SLOT_DNS_PORT) "\n"
 	"		udp dport 53 redirect to :" VALUE(SLOT_DNS_PORT) "\n"
-	"		meta l4proto tcp redirect to :" VALUE(SLOT_TCP_PORT) "\n"
 	"	}\n"
 	"	chain gateway {\n"
 	"		type filter hook input priority filter; policy drop;\n"
 	"		ct state established accept\n"
 	"		ct status dnat accept\n"
-	"		meta l4proto tcp counter name rejected reject with tcp reset\n"
+	"		meta mark 1 accept\n"
 	"	}\n"
 	"	chain outgoing {\n"
 	"		type filter hook output priority filter; policy drop;\n"

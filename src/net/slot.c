@@ -31,19 +31,31 @@ void slot_close(struct slot *s)
 	close_fd(&s->netns_fd);
 }
 
-/* A non-blocking socket bound to the gateway's address; streams listen. The descriptor or -errno.
- */
+/* A transparent listener accepts connections to any address, as whose owner it then answers. */
+static int listen_transparently(int fd, const struct sockaddr *sa, socklen_t len)
+{
+	if (setsockopt(fd, SOL_IP, IP_TRANSPARENT, &(int){1}, sizeof(int)) < 0)
+		return -errno;
+	return bind(fd, sa, len) < 0 || listen(fd, BACKLOG) < 0 ? -errno : 0;
+}
+
+/* A non-blocking socket at the gateway's address; streams listen. The descriptor or -errno. */
 static int gateway_socket(int type, uint16_t port, struct err *e)
 {
 	struct address a;
-	struct sockaddr_storage sa;
+	struct sockaddr_storage ss;
+	const struct sockaddr *sa = (const struct sockaddr *)&ss;
 	socklen_t len;
 	address_parse(GUEST_GATEWAY, &a);
-	address_to_sockaddr(&a, port, &sa, &len);
+	address_to_sockaddr(&a, port, &ss, &len);
 	auto_fd int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, len) < 0 ||
-	    (type == SOCK_STREAM && listen(fd, BACKLOG) < 0))
-		return err_sys(e, errno, "the gateway's socket on port %u", port);
+	int r = fd < 0 ? -errno : 0;
+	if (r == 0 && type == SOCK_STREAM)
+		r = listen_transparently(fd, sa, len);
+	else if (r == 0)
+		r = bind(fd, sa, len) < 0 ? -errno : 0;
+	if (r < 0)
+		return err_sys(e, -r, "the gateway's socket on port %u", port);
 	return take_fd(fd);
 }
 

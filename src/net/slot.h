@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A slot: a network namespace with one tap device and rules, and nothing else. No veth, no route, no uplink. What the guest
- * sends is redirected to the gateway's sockets, which were opened inside, or rejected at once. The namespace is held
+ * sends goes to the gateway's sockets, which were opened inside, or is rejected at once. The namespace is held
  * by descriptors alone, so that nothing is left when the last of its processes is gone.
  */
 #pragma once
@@ -12,8 +12,8 @@
 
 struct slot {
 	int netns_fd;
-	int tap_fd;	 /* for the VMM */
-	int tcp_fd;	 /* listening, non-blocking: redirected TCP, SO_ORIGINAL_DST tells whereto */
+	int tap_fd;	 /* for the VMM; close it here once the VMM has it: the last close takes some 30 ms */
+	int tcp_fd;	 /* listening, non-blocking: TCP to any address; SO_ORIGINAL_DST tells which */
 	int dns_udp_fd;	 /* bound, non-blocking: redirected UDP port 53, the guest's packets to any server */
 	int dns_tcp_fd;	 /* listening, non-blocking: redirected TCP port 53 */
 };

@@ -150,6 +150,23 @@ static int link_address(struct route_netlink *nl, unsigned ifindex)
 	return r < 0 ? err_sys(nl->e, -r, "give the tap device its address") : 0;
 }
 
+/* Every address is the slot's own, except the guest's: what is not ours, we don't forward but
+ * answer for. */
+static int link_route(struct route_netlink *nl, unsigned ifindex)
+{
+	char bytes[MESSAGE_MAX];
+	struct nlmsghdr *nlh = message(bytes, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL);
+	struct rtmsg *rtm = mnl_nlmsg_put_extra_header(nlh, sizeof(*rtm));
+	rtm->rtm_family = AF_INET;
+	rtm->rtm_table = RT_TABLE_MAIN;
+	rtm->rtm_protocol = RTPROT_STATIC;
+	rtm->rtm_scope = RT_SCOPE_HOST;
+	rtm->rtm_type = RTN_LOCAL;
+	mnl_attr_put_u32(nlh, RTA_OIF, ifindex);
+	int r = request(nl, nlh);
+	return r < 0 ? err_sys(nl->e, -r, "route every address to the gateway") : 0;
+}
+
 /* A permanent entry: the slot never asks who the guest is, so that no one can answer wrongly. */
 static int link_guest(struct route_netlink *nl, unsigned ifindex)
 {
@@ -179,6 +196,8 @@ static int set_up(struct route_netlink *nl)
 		r = link_address(nl, ifindex);
 	if (r == 0)
 		r = link_up(nl, ifindex);
+	if (r == 0)
+		r = link_route(nl, ifindex);
 	return r == 0 ? link_guest(nl, ifindex) : r;
 }
 
