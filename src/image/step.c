@@ -179,6 +179,7 @@ static int run_mmdebstrap(struct build *b, const char *root, struct err *e)
 		"--format=directory",
 		"--aptopt=APT::Install-Recommends \"0\"",
 		aptopt,
+		"--dpkgopt=force-unsafe-io",
 		"--dpkgopt=path-exclude=/usr/share/man/*",
 		"--dpkgopt=path-exclude=/usr/share/info/*",
 		"--dpkgopt=path-exclude=/usr/share/locale/*",
@@ -188,7 +189,7 @@ static int run_mmdebstrap(struct build *b, const char *root, struct err *e)
 		fetch,
 		customize,
 	};
-	size_t n = 14;
+	size_t n = 15;
 	if (access(DEBIAN_KEYRING, R_OK) == 0)
 		argv[n++] = "--keyring=" DEBIAN_KEYRING;
 	argv[n++] = b->recipe.suite;

@@ -31,6 +31,7 @@ struct output {
 	char line[LINE_MAX_BYTES + 1];
 	size_t len;
 	char tail[TAIL_LINES][LINE_MAX_BYTES + 1]; /* a ring */
+	bool no_space;                             /* some line said so */
 	size_t count;                              /* of lines ever */
 };
 
@@ -77,6 +78,7 @@ static void end_line(struct output *o)
 	o->line[o->len] = '\0';
 	if (is_progress(o->line))
 		tools_say(o->tools, "%s", o->line + strlen("I: "));
+	o->no_space |= strstr(o->line, "No space left on device") != NULL;
 	if (o->len > 0)
 		memcpy(o->tail[o->count++ % TAIL_LINES], o->line, o->len + 1);
 	o->len = 0;
@@ -120,6 +122,9 @@ static int report_failure(const struct output *o, const char *program, int statu
 		fprintf(stderr, "  %s\n", o->tail[i % TAIL_LINES]);
 	if (WIFSIGNALED(status))
 		return err_set(e, EIO, "%s was ended by signal %d", program, WTERMSIG(status));
+	if (o->no_space)
+		return err_set(e, ENOSPC, "%s found no space left on the device: free some",
+			       program);
 	return err_set(e, EIO, "%s failed: %s", program, best_line(o));
 }
 
@@ -135,6 +140,8 @@ static void run_child(const struct tools *t, const char *path, const char *const
 	if (unshare(CLONE_NEWNS) == 0)
 		mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	signal(SIGINT, SIG_DFL);
+	signal(SIGQUIT, SIG_DFL);
 	execve(path, (char *const *)argv, (char *const *)t->env);
 	_exit(127);
 }
@@ -162,11 +169,9 @@ static void read_output(struct output *o, int from, int pidfd)
 		end_line(o);
 }
 
-int tools_run(const struct tools *t, const char *const *argv, struct err *e)
+static int run_and_wait(const struct tools *t, const char *path, const char *const *argv,
+			struct err *e)
 {
-	auto_free char *path = find_program(argv[0]);
-	if (!path)
-		return err_set(e, ENOENT, "%s is missing", argv[0]);
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "running %s", argv[0]);
@@ -189,4 +194,22 @@ int tools_run(const struct tools *t, const char *const *argv, struct err *e)
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
 		return report_failure(&o, argv[0], status, e);
 	return 0;
+}
+
+int tools_run(const struct tools *t, const char *const *argv, struct err *e)
+{
+	auto_free char *path = find_program(argv[0]);
+	if (!path)
+		return err_set(e, ENOENT, "%s is missing", argv[0]);
+	/* As system(3) does: an interrupt from the terminal ends the tool, and we clean up after
+	 * it. */
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	struct sigaction interrupt;
+	struct sigaction quit;
+	sigaction(SIGINT, &ignore, &interrupt);
+	sigaction(SIGQUIT, &ignore, &quit);
+	int r = run_and_wait(t, path, argv, e);
+	sigaction(SIGINT, &interrupt, NULL);
+	sigaction(SIGQUIT, &quit, NULL);
+	return r;
 }

@@ -166,6 +166,9 @@ static void tools_failures_carry_the_line_that_says_most(void **state)
 	assert_string_equal(e.text, "sh failed: last");
 	assert_int_equal(run("exit 1", &e), -EIO);
 	assert_string_equal(e.text, "sh failed: it said nothing");
+	assert_int_equal(run("echo 'x: No space left on device'; echo 'E: x'; exit 1", &e),
+			 -ENOSPC);
+	assert_string_equal(e.text, "sh found no space left on the device: free some");
 	assert_int_equal(run("kill -9 $$", &e), -EIO);
 	assert_string_equal(e.text, "sh was ended by signal 9");
 	assert_int_equal(run("i=0; while [ $i -lt 500 ]; do printf 'xxxxxxxxxxxxxxxx'; i=$((i+1)); "

@@ -95,13 +95,13 @@ static void pack_lz4_legacy(const struct bytes *in, struct bytes *out)
 /* Puts a payload into a bzImage of three setup sectors. */
 static void wrap(const struct bytes *payload, bool size_trailer, struct bytes *out)
 {
-	size_t start = 4 * 512 + 100;
+	size_t start = 4 * 512 + 612;
 	memset(out, 0, sizeof(*out));
 	out->p[0x1f1] = 3;
 	memcpy(out->p + 0x202, "HdrS", 4);
 	out->p[0x206] = 0x0f;
 	out->p[0x207] = 0x02;
-	put_le32(out->p + 0x248, 100);
+	put_le32(out->p + 0x248, 612);
 	put_le32(out->p + 0x24c, payload->n + (size_trailer ? 4 : 0));
 	memcpy(out->p + start, payload->p, payload->n);
 	out->n = start + payload->n;
@@ -181,6 +181,16 @@ static void kernel_unpacks_every_packing(void **state)
 	extracts(k);
 	pack_lz4_legacy(&k->elf, &k->packed);
 	wrap(&k->packed, true, &k->file);
+	extracts(k);
+}
+
+static void kernel_reads_no_setup_sectors_as_four(void **state)
+{
+	struct kernels *k = *state;
+	pack_lz4_legacy(&k->elf, &k->packed);
+	wrap(&k->packed, true, &k->file);
+	k->file.p[0x1f1] = 0;
+	put_le32(k->file.p + 0x248, 100);
 	extracts(k);
 }
 
@@ -300,6 +310,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(kernel_unpacks_every_packing, setup, teardown),
+		cmocka_unit_test_setup_teardown(kernel_reads_no_setup_sectors_as_four, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(kernel_takes_an_elf_image_as_it_is, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(kernel_refuses_what_is_neither, setup, teardown),
