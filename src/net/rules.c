@@ -42,7 +42,7 @@
 #define UDP_FLOWS "2048"
 
 /* clang-format off */
-static const char ingress_rules[] =
+static const char slot_rules[] =
 	"table netdev slot {\n"
 	"	counter rejected {}\n"
 	"	counter spoofed {}\n"
@@ -59,13 +59,9 @@ static const char ingress_rules[] =
 	"		ip saddr != " GUEST_ADDRESS " counter name spoofed drop\n"
 	"		ip frag-off & 0x3fff != 0 counter name fragments drop\n"
 	"		ip hdrlength != 5 counter name rejected drop\n"
-	"		icmp type { destination-unreachable, source-quench, redirect, time-exceeded,"
-			" parameter-problem } counter name rejected drop\n"
 	"		accept\n"
 	"	}\n"
-	"}\n";
-
-static const char flow_rules[] =
+	"}\n"
 	"table inet slot {\n"
 	"	counter rejected {}\n"
 	"	ct timeout tcp_flow { protocol tcp; l3proto ip;\n"
@@ -179,10 +175,7 @@ int rules_load(struct err *e)
 	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
 	if (!nft)
 		return -e->code;
-	char rules[sizeof(ingress_rules) + sizeof(flow_rules)];
-	strcpy(rules, ingress_rules);
-	strcat(rules, flow_rules);
-	return nft_run(nft, rules, e);
+	return nft_run(nft, slot_rules, e);
 }
 
 static uint64_t *counter_named(struct slot_counters *c, const char *name)

@@ -118,8 +118,7 @@ int policy_pattern_canonical(const char *s, char ret[POLICY_PATTERN_MAX], struct
 			e, EINVAL,
 			"anybody can register names under the public suffix %s; name the hosts",
 			host);
-	strcpy(ret, star);
-	strcat(ret, host);
+	memcpy(stpcpy(ret, star), host, strlen(host) + 1);
 	return 0;
 }
 

@@ -4,10 +4,10 @@
 
 #include "policy/policy.h"
 
-#define POLICY_RULES_MAX 1024        /* in one policy */
-#define POLICY_PORTS_MAX 64          /* in one rule */
-#define POLICY_PINS_MAX  256         /* in one policy */
-#define POLICY_CA_MAX    (64 * 1024) /* bytes of one pin's PEM */
+#define POLICY_RULES_MAX 1024  /* in one policy */
+#define POLICY_PORTS_MAX 64    /* in one rule */
+#define POLICY_PINS_MAX  256   /* in one policy */
+#define POLICY_CA_MAX    65536 /* bytes of one pin's PEM */
 
 struct policy_rule {
 	char pattern[POLICY_PATTERN_MAX];
