@@ -250,15 +250,30 @@ struct control *control_new(uv_loop_t *loop, int fd, const struct control_ops *o
 	return c;
 }
 
+static void control_poll_closed(uv_handle_t *h)
+{
+	struct control *c = h->data;
+	close(c->fd);
+	free(c);
+}
+
+static void control_timer_closed(uv_handle_t *h)
+{
+	struct control *c = h->data;
+	uv_close((uv_handle_t *)&c->poll, control_poll_closed);
+}
+
 void control_free(struct control *c)
 {
 	if (!c)
 		return;
+	c->ended = true;
+	list_for_each (it, &c->waiting)
+		control_cancel(list_entry(it, struct control_wait, link));
 	list_for_each (it, &c->queue)
 		free(list_entry(it, struct queued, link));
 	buf_done(&c->text);
-	close(c->fd);
-	free(c);
+	uv_close((uv_handle_t *)&c->timer, control_timer_closed);
 }
 
 /* Sends text, or queues it behind what waits already. */
@@ -269,7 +284,7 @@ static int control_put(struct control *c, const void *text, size_t n)
 	if (list_empty(&c->queue)) {
 		int r = fd_send(c->fd, text, n, NULL, 0);
 		if (r != -EAGAIN)
-			return r;
+			return r == -ECONNRESET ? -EPIPE : r;
 	}
 	struct queued *q = malloc(sizeof(*q) + n);
 	if (!q)

@@ -32,7 +32,9 @@ struct control_ops {
 /* Takes fd over. NULL with e set. */
 struct control *control_new(uv_loop_t *loop, int fd, const struct control_ops *ops, void *user,
 			    struct err *e);
-void control_free(struct control *c); /* the loop must not run any more */
+/* NULL is fine. Waiters are forgotten. Like all that has handles, it is gone after some turns of
+ * the loop. */
+void control_free(struct control *c);
 
 /* 0 or -errno. */
 int control_ready(struct control *c);

@@ -31,7 +31,8 @@ struct dns {
 	struct stream_listener *listener;
 	struct list streams;
 	size_t stream_count;
-	size_t pending;
+	struct list pending;
+	size_t pending_count;
 	uint64_t tokens, refilled_ms;
 	uint64_t dropped, flood_record_ms;
 	uint8_t datagram[DNS_MESSAGE_MAX];
@@ -47,6 +48,7 @@ struct dns_stream {
 };
 
 struct dns_pending {
+	struct list link;
 	struct control_wait wait;
 	struct dns *dns;
 	struct dns_stream *stream; /* NULL: over UDP, or the connection is gone */
@@ -70,7 +72,7 @@ static bool dns_may_ask(struct dns *d)
 		d->tokens = d->tokens + more > DNS_BURST ? DNS_BURST : d->tokens + more;
 		d->refilled_ms = now;
 	}
-	if (d->tokens && d->pending < DNS_PENDING_MAX) {
+	if (d->tokens && d->pending_count < DNS_PENDING_MAX) {
 		d->tokens--;
 		return true;
 	}
@@ -199,6 +201,14 @@ static void pending_send(struct dns_pending *p)
 	buf_done(&out);
 }
 
+static void pending_free(struct dns_pending *p)
+{
+	control_cancel(&p->wait);
+	list_remove(&p->link);
+	p->dns->pending_count--;
+	free(p);
+}
+
 static void pending_recorded(struct control_wait *w, bool written)
 {
 	struct dns_pending *p = list_entry(w, struct dns_pending, wait);
@@ -209,8 +219,7 @@ static void pending_recorded(struct control_wait *w, bool written)
 		p->ptr_name = NULL;
 	}
 	pending_send(p);
-	p->dns->pending--;
-	free(p);
+	pending_free(p);
 	if (s) {
 		s->pending = NULL;
 		stream_next(s);
@@ -246,7 +255,8 @@ static struct dns_pending *dns_ask(struct dns *d, const uint8_t *p, size_t n)
 		free(pending);
 		return NULL;
 	}
-	d->pending++;
+	list_append(&d->pending, &pending->link);
+	d->pending_count++;
 	return pending;
 }
 
@@ -365,13 +375,19 @@ static void dns_accepted(void *user, int fd)
 
 /* -- making it -- */
 
+static void udp_closed(uv_handle_t *h)
+{
+	free(h->data);
+}
+
 static int dns_open_udp(struct dns *d, int fd, struct err *e)
 {
-	int r = uv_udp_init(d->g->loop, &d->udp);
-	if (r == 0 && (r = uv_udp_open(&d->udp, fd)) < 0)
-		close(fd);
+	uv_udp_init(d->g->loop, &d->udp);
 	d->udp.data = d;
-	if (r == 0)
+	int r = uv_udp_open(&d->udp, fd);
+	if (r < 0)
+		close(fd);
+	else
 		r = uv_udp_recv_start(&d->udp, udp_alloc, udp_received);
 	return r < 0 ? err_set(e, -r, "DNS socket: %s", uv_strerror(r)) : 0;
 }
@@ -389,12 +405,18 @@ struct dns *dns_new(struct gateway *g, int udp_fd, int tcp_fd, struct err *e)
 	d->tokens = DNS_BURST;
 	d->refilled_ms = uv_now(g->loop);
 	list_init(&d->streams);
+	list_init(&d->pending);
 	if (dns_open_udp(d, udp_fd, e) < 0) {
 		close(tcp_fd);
-		return NULL; /* d is part of the loop; the process ends */
+		uv_close((uv_handle_t *)&d->udp, udp_closed);
+		return NULL;
 	}
 	d->listener = stream_listen(g->loop, tcp_fd, dns_accepted, d, e);
-	return d->listener ? d : NULL;
+	if (!d->listener) {
+		uv_close((uv_handle_t *)&d->udp, udp_closed);
+		return NULL;
+	}
+	return d;
 }
 
 void dns_free(struct dns *d)
@@ -402,5 +424,12 @@ void dns_free(struct dns *d)
 	if (!d)
 		return;
 	stream_listener_close(d->listener);
-	free(d);
+	list_for_each (it, &d->streams) {
+		struct dns_stream *s = list_entry(it, struct dns_stream, link);
+		stream_close(s->stream);
+		dns_stream_free(s);
+	}
+	list_for_each (it, &d->pending)
+		pending_free(list_entry(it, struct dns_pending, link));
+	uv_close((uv_handle_t *)&d->udp, udp_closed);
 }

@@ -14,4 +14,4 @@
 
 /* Starts answering on both sockets, which are taken over also on failure. NULL with e set. */
 struct dns *dns_new(struct gateway *g, int udp_fd, int tcp_fd, struct err *e);
-void dns_free(struct dns *d); /* the loop must not run any more */
+void dns_free(struct dns *d); /* NULL is fine; what waits is dropped */

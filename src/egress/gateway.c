@@ -12,8 +12,13 @@
 #include "egress/guest.h"
 #include "egress/upstream.h"
 
+#define CLOSING_TURNS 4 /* of the loop, after which all handles are closed */
+
 void gateway_fail(struct gateway *g, const struct err *why)
 {
+	if (g->ending)
+		return;
+	g->ending = true;
 	g->failure = *why;
 	uv_stop(g->loop);
 }
@@ -103,13 +108,13 @@ static void gateway_config(void *user, const json_t *config, int fds[CONTROL_FDS
 static void gateway_ended(void *user, const struct err *why)
 {
 	struct gateway *g = user;
-	if (why->code != ECONNRESET)
-		g->failure = *why;
-	uv_stop(g->loop);
+	gateway_fail(g, why->code == ECONNRESET ? &(struct err){0} : why);
 }
 
+/* The connections first, for they use the rest. */
 static void gateway_done(struct gateway *g)
 {
+	g->ending = true;
 	guests_free(g->guests);
 	dns_free(g->dns);
 	upstreams_free(g->upstreams);
@@ -119,6 +124,10 @@ static void gateway_done(struct gateway *g)
 	secrets_free(g->secrets);
 	policy_free(g->policy);
 	control_free(g->control);
+	for (int i = 0; i < CLOSING_TURNS; i++)
+		uv_run(g->loop, UV_RUN_NOWAIT);
+	uv_loop_close(
+		g->loop); /* connections that still send their last words end with the process */
 }
 
 int gateway_run(int control_fd, const char *resolver_server, struct err *e)

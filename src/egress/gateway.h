@@ -31,7 +31,8 @@ struct gateway {
 	struct guests *guests;
 	const char *resolver_server; /* --resolver, or NULL */
 	uint64_t request_id;         /* of the last request */
-	struct err failure;          /* why the gateway ends; code 0 for a plain end */
+	bool ending;
+	struct err failure; /* why the gateway ends; code 0 for a plain end */
 };
 
 /* Ends the gateway: for what it must not survive, like a record that was lost. */

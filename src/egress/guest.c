@@ -38,6 +38,7 @@ struct guest {
 	enum guest_state state;
 	int fd;                    /* GUEST_DENIED before anything was read; else -1 */
 	struct stream *stream;     /* while sniffing and securing */
+	struct http_conn *conn;    /* while serving */
 	struct policy_dest origin; /* host "" when not known */
 	struct ca_leaf *leaf;      /* while securing */
 	struct control_wait wait;
@@ -125,6 +126,7 @@ static void serve_refused(void *user, unsigned status)
 static void serve_closed(void *user)
 {
 	struct guest *c = user;
+	c->conn = NULL;
 	if (c->wait.active)
 		c->state = GUEST_DENIED; /* serve_refused() was here: denial_recorded() frees it */
 	else
@@ -146,7 +148,8 @@ static void guest_serve(struct guest *c, const uint8_t *early, size_t n)
 	struct stream *s = take_ptr(c->stream);
 	c->state = GUEST_SERVING;
 	stream_set_idle_timeout(s, 0);
-	if (!http_serve(s, early, n, &limits, &serve_ops, c))
+	c->conn = http_serve(s, early, n, &limits, &serve_ops, c);
+	if (!c->conn)
 		guest_free(c);
 }
 
@@ -314,5 +317,11 @@ void guests_free(struct guests *all)
 	if (!all)
 		return;
 	stream_listener_close(all->listener);
+	list_for_each (it, &all->list) {
+		struct guest *c = list_entry(it, struct guest, link);
+		if (c->conn)
+			http_conn_close(c->conn);
+		guest_free(c);
+	}
 	free(all);
 }

@@ -13,4 +13,4 @@
 /* Starts accepting on fd (redirected connections, listening), which is taken over also on failure.
  * NULL with e set. */
 struct guests *guests_new(struct gateway *g, int fd, struct err *e);
-void guests_free(struct guests *all); /* the loop must not run any more */
+void guests_free(struct guests *all); /* NULL is fine; cuts all connections */

@@ -182,6 +182,17 @@ struct resolver *resolver_new(uv_loop_t *loop, const char *server, struct err *e
 	return r;
 }
 
+static void delivery_closed(uv_handle_t *h)
+{
+	free(h->data);
+}
+
+static void timeouts_closed(uv_handle_t *h)
+{
+	struct resolver *r = h->data;
+	uv_close((uv_handle_t *)&r->delivery, delivery_closed);
+}
+
 void resolver_free(struct resolver *r)
 {
 	if (!r)
@@ -191,7 +202,7 @@ void resolver_free(struct resolver *r)
 	list_for_each (it, &r->finished)
 		free(list_entry(it, struct lookup, link));
 	ares_library_cleanup();
-	free(r);
+	uv_close((uv_handle_t *)&r->timeouts, timeouts_closed);
 }
 
 static bool is_own_address(const struct ifaddrs *interfaces, const struct address *a)

@@ -17,7 +17,7 @@ struct resolver;
 /* server: "ADDRESS:PORT" to ask instead of the system's servers, or NULL. NULL with e set on
  * failure. */
 struct resolver *resolver_new(uv_loop_t *loop, const char *server, struct err *e);
-void resolver_free(struct resolver *r); /* the loop must not run any more */
+void resolver_free(struct resolver *r); /* NULL is fine; done is not called any more */
 
 /* One look-up; zero-initialised is idle. */
 struct resolver_query {

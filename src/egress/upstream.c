@@ -137,6 +137,11 @@ struct upstreams *upstreams_new(struct gateway *g)
 	return all;
 }
 
+static void sweep_closed(uv_handle_t *h)
+{
+	free(h->data);
+}
+
 void upstreams_free(struct upstreams *all)
 {
 	if (!all)
@@ -147,7 +152,9 @@ void upstreams_free(struct upstreams *all)
 		free(t);
 	}
 	tls_context_free(all->system);
-	free(all);
+	while (!list_empty(&all->idle))
+		upstream_close(list_entry(all->idle.next, struct upstream, link));
+	uv_close((uv_handle_t *)&all->sweep, sweep_closed);
 }
 
 static struct tls_context *trust_pinned(struct upstreams *all, const char *host, const char *pem,

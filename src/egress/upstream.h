@@ -17,7 +17,7 @@
 struct upstream; /* one connection */
 
 struct upstreams *upstreams_new(struct gateway *g); /* NULL: no memory */
-void upstreams_free(struct upstreams *all);         /* the loop must not run any more */
+void upstreams_free(struct upstreams *all);         /* NULL is fine; closes the idle ones */
 
 /* An idle connection to dest, or NULL. The caller's until released, closed or dropped. */
 struct upstream *upstreams_take(struct upstreams *all, const struct policy_dest *dest);

@@ -389,8 +389,9 @@ int main(int argc, char **argv)
 	run_loop(&r);
 
 	control_close(&r);
-	if (r.gateway > 0)
-		waitpid(r.gateway, NULL, 0);
+	int status;
+	if (r.gateway > 0 && waitpid(r.gateway, &status, 0) == r.gateway)
+		say("gateway_ended", json_integer(status));
 	slot_close(&r.slot);
 	return r.status;
 }

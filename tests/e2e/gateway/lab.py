@@ -44,11 +44,12 @@ class Lab:
             command += ["--resolver", resolver]
         if netns:
             command = ["nsenter", "--net=" + netns.path, *command]
-        self.records, self.ended, self._started = [], False, None
+        self.records, self.ended, self.exit_status, self._started = [], False, None, None
         self._changed = threading.Condition()
         self._process = subprocess.Popen([*map(str, command), "cat"], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, text=True)
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         self._wait(lambda: self._started or self.ended)
         if not self._started or "failed" in self._started:
             self.close()
@@ -64,7 +65,7 @@ class Lab:
                 if "record" in message:
                     self.records.append(message["record"])
                 elif "gateway_ended" in message:
-                    self.ended = True
+                    self.ended, self.exit_status = True, message["gateway_ended"]
                 else:
                     self._started = message
                 self._changed.notify_all()
@@ -81,6 +82,9 @@ class Lab:
             self.guest.close()
         self._process.stdin.close()
         self._process.wait(TIMEOUT)
+        self._reader.join(TIMEOUT)
+        if hasattr(self, "guest"):
+            assert self.exit_status == 0, f"the gateway ended with {self.exit_status}"
 
     def __enter__(self):
         return self
@@ -103,6 +107,7 @@ class Lab:
         self._wait(lambda: self.ended)
 
     def mark(self):
+        """A point in the records: what happens from now on is behind it (late ones of before may be, too)."""
         with self._changed:
             return len(self.records)
 

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from conftest import SECRET
-from lab import Failed, Response, read_all
+from lab import GATEWAY, Failed, Response, read_all
 from upstream import response
 
 BEARER = "Bearer " + SECRET
@@ -151,7 +151,8 @@ def test_credentials_are_behind_a_process_that_cannot_be_dumped(lab):
     assert status["NoNewPrivs"] == "1"
     assert status["Uid"].split()[0] != "0"
     assert (process / "maps").stat().st_uid == 0  # not its own uid's: PR_SET_DUMPABLE is off
-    assert int(status["VmLck"].split()[0]) >= 4
+    if b"__asan_init" not in GATEWAY.read_bytes():  # AddressSanitizer locks nothing
+        assert int(status["VmLck"].split()[0]) >= 4
 
 
 def test_credentials_identity_is_the_slot(own_lab, world):
