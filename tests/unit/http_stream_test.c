@@ -333,6 +333,27 @@ static void graceful_close_delivers_all_that_was_queued(void **state)
 	peer_done(&b);
 }
 
+static void graceful_close_resets_nothing_though_input_is_unread(void **state)
+{
+	(void)state;
+	int fd[2];
+	make_tcp_pair(fd);
+	struct watched a;
+	struct peer b;
+	watch(&a, fd[0]);
+	stream_read(a.s, false);
+	char bytes[200000] = {0}; /* more than the peer's window, less than our kernel takes */
+	assert_int_equal(send(fd[1], bytes, 30000, 0), 30000);
+	say(&a, bytes, sizeof(bytes));
+	stream_close_gracefully(a.s, WAIT_MS);
+	spin(&loop, 5);
+	peer_open(&b, &loop, fd[1]);
+	wait_for(&loop, &b.over);
+	assert_true(b.eof);
+	assert_int_equal(b.heard.len, sizeof(bytes));
+	peer_done(&b);
+}
+
 static void graceful_close_gives_up_on_a_peer_that_reads_nothing(void **state)
 {
 	(void)state;
@@ -610,6 +631,7 @@ int main(void)
 		TEST(slow_reader_bounds_the_queue),
 		TEST(shutdown_lets_the_other_direction_go_on),
 		TEST(graceful_close_delivers_all_that_was_queued),
+		TEST(graceful_close_resets_nothing_though_input_is_unread),
 		TEST(graceful_close_gives_up_on_a_peer_that_reads_nothing),
 		TEST(closing_inside_any_callback_is_the_last_of_it),
 		TEST(failed_write_is_told_from_the_loop),
