@@ -109,7 +109,6 @@ static const char slot_rules[] =
 	"	}\n"
 	"	chain outgoing {\n"
 	"		type filter hook output priority filter; policy drop;\n"
-	"		oifname != \"" TAP_NAME "\" drop\n"
 	"		ip daddr != " GUEST_ADDRESS " drop\n"
 	"		ct state established,related accept\n"
 	"		meta l4proto tcp ct state new accept\n"

@@ -3,8 +3,11 @@
  * The rules of a slot, for real, as root: the test is the guest, and writes and reads Ethernet
  * frames at the tap device.
  */
+#include <errno.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 
 #include "base/cleanup.h"
 #include "base/guest.h"
@@ -181,6 +184,62 @@ static void tcp_in_the_middle_of_nothing_is_reset(void **state)
 	assert_true(f.bytes[47] & 0x04);
 	assert_nothing_delivered(&t->slot);
 	assert_counted(t, 1, 0, 0, 0);
+}
+
+static void a_gateway_that_is_gone_resets(void **state)
+{
+	need_root();
+	struct raw *t = *state;
+	struct frame syn =
+		tcp_frame((struct ipv4){GUEST_ADDRESS, "1.2.3.4", 0, 0, 0}, 40000, 443, 0x02);
+	close(t->slot.tcp_fd);
+	t->slot.tcp_fd = -1;
+	struct frame f = exchange(t, &syn);
+	assert_int_equal(f.bytes[23], IPPROTO_TCP);
+	assert_memory_equal(f.bytes + 26, "\1\2\3\4", 4);
+	assert_true(f.bytes[47] & 0x04);
+	assert_counted(t, 1, 0, 0, 0);
+}
+
+static int slot_socket(const struct raw *t, int type)
+{
+	struct netns_visit visit;
+	assert_int_equal(netns_enter(t->slot.netns_fd, &visit, NULL), 0);
+	int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	netns_leave(&visit);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static struct sockaddr_in ipv4_port(const char *dotted, uint16_t port)
+{
+	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_port = htons(port)};
+	assert_int_equal(inet_pton(AF_INET, dotted, &sin.sin_addr), 1);
+	return sin;
+}
+
+/* Even with the loopback up, which nobody sets up. */
+static void from_inside_only_the_guest_is_reached(void **state)
+{
+	need_root();
+	struct raw *t = *state;
+	auto_fd int udp = slot_socket(t, SOCK_DGRAM);
+	auto_fd int tcp = slot_socket(t, SOCK_STREAM);
+	struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+	assert_int_equal(ioctl(udp, SIOCSIFFLAGS, &lo), 0);
+	assert_int_equal(setsockopt(udp, SOL_SOCKET, SO_BROADCAST, &(int){1}, sizeof(int)), 0);
+
+	static const char *const targets[] = {GUEST_ADDRESS, GUEST_GATEWAY, "192.0.2.3",
+					      "127.0.0.1",   "8.8.8.8",     "255.255.255.255"};
+	for (size_t i = 0; i < sizeof(targets) / sizeof(*targets); i++) {
+		struct sockaddr_in to = ipv4_port(targets[i], SLOT_DNS_PORT);
+		assert_int_equal(sendto(udp, "x", 1, 0, (struct sockaddr *)&to, sizeof(to)), -1);
+		assert_true(errno == EPERM || errno == ENETUNREACH);
+	}
+	struct sockaddr_in to = ipv4_port("1.2.3.4", 443);
+	assert_int_equal(connect(tcp, (struct sockaddr *)&to, sizeof(to)), -1);
+	assert_int_equal(answer(t).n, 0);
+	assert_nothing_delivered(&t->slot);
 }
 
 static void tcp_with_a_wrong_checksum_is_dropped_in_silence(void **state)
@@ -477,6 +536,8 @@ int main(void)
 		raw_test(arp_that_lies_is_not_answered),
 		raw_test(tcp_is_answered_in_the_name_of_its_destination),
 		raw_test(tcp_in_the_middle_of_nothing_is_reset),
+		raw_test(a_gateway_that_is_gone_resets),
+		raw_test(from_inside_only_the_guest_is_reached),
 		raw_test(tcp_with_a_wrong_checksum_is_dropped_in_silence),
 		raw_test(udp_to_other_ports_is_rejected),
 		raw_test(ping_and_other_protocols_are_rejected),

@@ -252,6 +252,10 @@ static void dns_to_any_server_comes_to_the_gateway_and_back(void **state)
 		/* A connected socket takes answers from its server alone. */
 		assert_int_equal(recv(guest, text, sizeof(text), 0), 6);
 
+		assert_int_equal(send(guest, "again", 5, 0), 5);
+		assert_true(readable(t->slot.dns_udp_fd, DEADLINE_MS));
+		assert_int_equal(recv(t->slot.dns_udp_fd, text, sizeof(text), 0), 5);
+
 		auto_fd int stream = guest_socket(t, SOCK_STREAM);
 		assert_int_equal(dial(stream, servers[i], 53), 0);
 		auto_fd int gateway = accept_one(t->slot.dns_tcp_fd);
