@@ -188,14 +188,6 @@ static void link_devices(void)
 			log_warn("can't make %s", links[i].path);
 }
 
-static int write_resolver(struct err *e)
-{
-	static const char text[] = "nameserver " GUEST_GATEWAY "\noptions timeout:2 attempts:2\n";
-	unlink("/etc/resolv.conf"); /* a link, in images made for other init systems */
-	int r = file_write_atomic("/etc/resolv.conf", text, sizeof(text) - 1, 0644);
-	return r < 0 ? err_sys(e, -r, "/etc/resolv.conf") : 0;
-}
-
 /* The last one that the kernel may kill for its memory is the one without whom it panics. */
 static void spare_from_oom(void)
 {
@@ -211,7 +203,7 @@ static int settle(struct err *e)
 		chmod("/tmp", 01777);
 	spare_from_oom();
 	int r = machine_set_hostname("space", e);
-	return r < 0 ? r : write_resolver(e);
+	return r < 0 ? r : machine_set_resolver(GUEST_GATEWAY, e);
 }
 
 int boot(struct err *e)

@@ -77,6 +77,14 @@ int machine_set_hostname(const char *name, struct err *e)
 	return r < 0 ? r : replace("/etc/hosts", 0644, hosts, e);
 }
 
+int machine_set_resolver(const char *address, struct err *e)
+{
+	auto_free char *text = str_printf("nameserver %s\noptions timeout:2 attempts:2\n", address);
+	if (!text)
+		return err_set(e, ENOMEM, "out of memory");
+	return replace("/etc/resolv.conf", 0644, text, e);
+}
+
 int machine_set_id(const char *id, struct err *e)
 {
 	auto_free char *line = str_printf("%s\n", id);

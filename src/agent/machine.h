@@ -18,6 +18,9 @@ int machine_add_entropy(const uint8_t *p, size_t n, struct err *e);
 /* Sets the kernel's host name, /etc/hostname and /etc/hosts. */
 int machine_set_hostname(const char *name, struct err *e);
 
+/* Makes address the one name server. */
+int machine_set_resolver(const char *address, struct err *e);
+
 /* Writes /etc/machine-id. */
 int machine_set_id(const char *id, struct err *e);
 
