@@ -164,13 +164,18 @@ static void sandbox_free(struct sandbox *sb)
 	uv_close((uv_handle_t *)&sb->timer, on_timer_closed);
 }
 
+static void drop_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(take_fd(*fd));
+}
+
 static void sandbox_release(struct sandbox *sb)
 {
 	console_close(sb->console);
 	sb->console = NULL;
 	slot_close(&sb->slot);
-	if (sb->scratch_fd >= 0)
-		close(take_fd(sb->scratch_fd));
+	drop_fd(&sb->scratch_fd);
 	image_done(&sb->image);
 	if (sb->seat >= 0)
 		sb->node->seat_taken[sb->seat] = false;
@@ -475,10 +480,19 @@ static int prepare_record(struct sandbox *sb, struct err *e)
 	return r < 0 ? r : store_state(sb, e);
 }
 
+static void drop_listeners(struct sandbox *sb)
+{
+	drop_fd(&sb->slot.tcp_fd);
+	drop_fd(&sb->slot.dns_udp_fd);
+	drop_fd(&sb->slot.dns_tcp_fd);
+}
+
 static int start_gateway(struct sandbox *sb, struct err *e)
 {
-	if (!sb->spec.network)
+	if (!sb->spec.network) {
+		drop_listeners(sb); /* so that the guest is refused at once, not left waiting */
 		return 0;
+	}
 	auto_json json_t *policy = policy_to_json(sb->spec.policy);
 	uid_t uid = NODE_UID_BASE + 2 * (uid_t)sb->seat + 1;
 	sb->gateway = gateway_start(sb->node, sb->id, &sb->slot, uid, policy, sb->spec.secrets,
@@ -488,6 +502,7 @@ static int start_gateway(struct sandbox *sb, struct err *e)
 	size_t i;
 	json_t *secret;
 	json_array_foreach(sb->spec.secrets, i, secret) json_object_del(secret, "value");
+	drop_listeners(sb);
 	return sb->gateway ? 0 : -EIO;
 }
 
@@ -518,6 +533,10 @@ static int start_vmm(struct sandbox *sb, struct err *e)
 		.uid = NODE_UID_BASE + 2 * (uid_t)sb->seat,
 	};
 	sb->vmm = vmm_start(sb->node->loop, &sb->node->host, &config, &vmm_events, sb, e);
+	/* The monitor has its own: closing a tap for good takes tens of milliseconds, which are not
+	 * to be ours. */
+	drop_fd(&sb->slot.tap_fd);
+	drop_fd(&sb->scratch_fd);
 	return sb->vmm ? 0 : -EIO;
 }
 
