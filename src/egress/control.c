@@ -19,8 +19,7 @@
 #include "base/doc.h"
 #include "base/fd.h"
 
-#define ACK_MAX    1024 /* bytes of a message after the configuration */
-#define READ_BURST 64   /* messages in one wake */
+#define ACK_MAX 1024 /* bytes of a message after the configuration */
 
 struct queued {
 	struct list link;
@@ -208,15 +207,17 @@ static void control_event(uv_poll_t *poll, int status, int events)
 		if (!c->ended)
 			control_listen(c);
 	}
-	for (unsigned i = 0; i < READ_BURST && !c->ended && (events & UV_READABLE); i++) {
-		int r = c->configured ? control_read_ack(c, &why) : control_read_config(c, &why);
-		if (r == -EAGAIN)
-			return;
-		if (r < 0 && !c->configured)
-			control_failed(c, why.text);
-		if (r <= 0)
-			control_end(c, &why);
-	}
+	if (c->ended || !(events & UV_READABLE))
+		return;
+	/* One message a wake: acknowledgements cover each other, so few come. */
+	bool configured = c->configured;
+	int r = configured ? control_read_ack(c, &why) : control_read_config(c, &why);
+	if (r == -EAGAIN)
+		return;
+	if (r < 0 && !configured)
+		control_failed(c, why.text);
+	if (r <= 0)
+		control_end(c, &why);
 }
 
 struct control *control_new(uv_loop_t *loop, int fd, const struct control_ops *ops, void *user,

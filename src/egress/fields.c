@@ -44,14 +44,15 @@ static bool any_has_token(const struct http_fields *in, const char *name, const 
 	return false;
 }
 
-/* Fields of one connection, in requests and responses alike. */
-static bool is_hop_by_hop(const struct http_fields *in, const char *name)
+/* Fields of one connection, in requests and responses alike. listed: there is a Connection field.
+ */
+static bool is_hop_by_hop(const struct http_fields *in, const char *name, bool listed)
 {
 	static const char *const known[] = {
 		"Connection", "Content-Length",    "HTTP2-Settings", "Keep-Alive", "TE",
 		"Trailer",    "Transfer-Encoding", "Upgrade",        NULL};
 	return in_list(name, known) || !strncasecmp(name, "Proxy-", 6) ||
-	       any_has_token(in, "Connection", name);
+	       (listed && any_has_token(in, "Connection", name));
 }
 
 static void add(struct fields *f, const char *name, const char *value)
@@ -64,11 +65,12 @@ void fields_for_upstream(struct fields *f, const struct http_fields *in, const c
 			 const char *credential)
 {
 	static const char *const ours[] = {"Host", "Expect", NULL};
+	bool listed = http_fields_get(in, "Connection");
 	f->list = (struct http_fields){.list = f->room};
 	add(f, "Host", host);
 	for (size_t i = 0; i < in->count; i++) {
 		const char *name = in->list[i].name;
-		if (is_hop_by_hop(in, name) || in_list(name, ours))
+		if (is_hop_by_hop(in, name, listed) || in_list(name, ours))
 			continue;
 		if (credential &&
 		    (secret_is_credential_field(name) || !strcasecmp(name, "Accept-Encoding")))
@@ -83,10 +85,11 @@ void fields_for_upstream(struct fields *f, const struct http_fields *in, const c
 
 void fields_for_guest(struct fields *f, const struct http_fields *in)
 {
+	bool listed = http_fields_get(in, "Connection");
 	f->list = (struct http_fields){.list = f->room};
 	for (size_t i = 0; i < in->count; i++) {
 		const char *name = in->list[i].name;
-		if (!is_hop_by_hop(in, name) && strcasecmp(name, "Alt-Svc") != 0)
+		if (!is_hop_by_hop(in, name, listed) && strcasecmp(name, "Alt-Svc") != 0)
 			add(f, name, in->list[i].value);
 	}
 }

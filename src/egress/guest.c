@@ -79,11 +79,11 @@ static void denial_recorded(struct control_wait *w, bool written)
 {
 	struct guest *c = list_entry(w, struct guest, wait);
 	(void)written; /* it ends either way */
-	guest_free(c);
+	if (!c->conn)
+		guest_free(c); /* else serve_closed() does */
 }
 
-/* Records why this connection ends, then ends it. status: what the codec has answered already, or
- * 0. */
+/* Records why this connection ends, then ends it. */
 static void guest_deny(struct guest *c, const char *reason)
 {
 	struct denial d = {
