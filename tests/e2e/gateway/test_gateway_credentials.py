@@ -5,9 +5,9 @@ import pathlib
 
 import pytest
 
-from conftest import SECRET
 from lab import GATEWAY, Failed, Response, read_all
 from upstream import response
+from world import SECRET
 
 BEARER = "Bearer " + SECRET
 
