@@ -104,7 +104,9 @@ int buf_printf(struct buf *b, const char *fmt, ...)
 void buf_consume(struct buf *b, size_t n)
 {
 	assert(n <= b->len);
-	if (n == b->len && b->data) {
+	if (!n)
+		return;
+	if (n == b->len) {
 		b->data -= b->off;
 		b->cap += b->off;
 		b->off = 0;

@@ -212,7 +212,8 @@ static void on_wake(void *user)
 {
 	struct http_client *c = user;
 	client_enter(c);
-	buf_consume(&c->in, client_take(c, c->in.data, c->in.len));
+	const uint8_t *p = c->in.len ? c->in.data : (const uint8_t *)"";
+	buf_consume(&c->in, client_take(c, p, c->in.len));
 	client_take_end(c);
 	client_leave(c);
 }

@@ -328,7 +328,8 @@ static void on_wake(void *user)
 {
 	struct http_conn *c = user;
 	conn_enter(c);
-	buf_consume(&c->in, conn_take(c, c->in.data, c->in.len));
+	const uint8_t *p = c->in.len ? c->in.data : (const uint8_t *)"";
+	buf_consume(&c->in, conn_take(c, p, c->in.len));
 	conn_leave(c);
 }
 
