@@ -12,9 +12,9 @@
 #include "base/list.h"
 #include "egress/record.h"
 
-#define CONTROL_MESSAGE_MAX (512 * 1024) /* bytes of one message */
-#define CONTROL_RECORD_MAX  (128 * 1024) /* bytes of one record */
-#define CONTROL_ACK_MS      10000        /* a record not acknowledged by then was not written */
+#define CONTROL_MESSAGE_MAX (512UL * 1024) /* bytes of one message */
+#define CONTROL_RECORD_MAX  (128UL * 1024) /* bytes of one record */
+#define CONTROL_ACK_MS      10000          /* a record not acknowledged by then was not written */
 #define CONTROL_UNACKED_MAX 4096 /* records on their way; past it, what would wait is refused */
 
 enum control_fd { CONTROL_TCP, CONTROL_DNS_UDP, CONTROL_DNS_TCP, CONTROL_FDS };

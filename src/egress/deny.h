@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "egress/control.h"
 
-#define DENY_BODY_MAX (64 * 1024) /* bytes */
+#define DENY_BODY_MAX (64UL * 1024) /* bytes */
 
 struct denial {
 	unsigned status;    /* HTTP, where the guest can be answered */

@@ -12,7 +12,7 @@
 #include "vault/secret.h"
 
 #define GATEWAY_QUEUE_HIGH \
-	(64 * 1024) /* bytes queued on one connection; past it its source is paused */
+	(64L * 1024) /* bytes queued on one connection; past it its source is paused */
 
 struct upstreams;
 struct dns;

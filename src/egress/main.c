@@ -20,6 +20,7 @@
 
 #define CONTROL_FD 3
 #define EXIT_USAGE 2
+#define FILES      2048 /* GUESTS_MAX twice, idle upstreams, DNS, the rest */
 
 static int harden(struct err *e)
 {
@@ -33,6 +34,24 @@ static int harden(struct err *e)
 	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
 		return err_sys(e, errno, "ignoring SIGPIPE");
 	umask(077);
+	return 0;
+}
+
+/* Each connection of the guest may need one outside, and the usual limit is for programs that use
+ * select(). */
+static int raise_files(struct err *e)
+{
+	struct rlimit files;
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return err_sys(e, errno, "reading the limit of open files");
+	if (files.rlim_max < FILES)
+		return err_set(e, EMFILE, "%d open files are needed, the hard limit is %llu", FILES,
+			       (unsigned long long)files.rlim_max);
+	if (files.rlim_cur >= FILES)
+		return 0;
+	files.rlim_cur = FILES;
+	if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+		return err_sys(e, errno, "raising the limit of open files");
 	return 0;
 }
 
@@ -76,7 +95,7 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return EXIT_USAGE;
 	}
-	if (harden(&e) < 0 || gateway_run(CONTROL_FD, resolver, &e) < 0) {
+	if (harden(&e) < 0 || raise_files(&e) < 0 || gateway_run(CONTROL_FD, resolver, &e) < 0) {
 		log_error("%s", e.text);
 		return 1;
 	}

@@ -14,8 +14,8 @@
 #include "base/guest.h"
 #include "base/str.h"
 
-#define INDEX_SIZE (2 * NAMES_MAX) /* a power of two */
-#define FIRST_HOST 1               /* the network's own address is nobody's */
+#define INDEX_SIZE (2UL * NAMES_MAX) /* a power of two */
+#define FIRST_HOST 1                 /* the network's own address is nobody's */
 
 struct names {
 	char *hosts[NAMES_MAX];
