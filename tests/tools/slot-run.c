@@ -24,6 +24,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -157,11 +158,13 @@ static pid_t spawn_gateway(const struct options *o, int control)
 	proc_close_fds(CONTROL_FD + 1, NULL, 0);
 	char *argv[] = {"space-egress", o->resolver ? "--resolver" : NULL,
 			(char *)(uintptr_t)o->resolver, NULL};
+	struct rlimit files = {.rlim_cur = 1024, .rlim_max = 4096}; /* as usual for a service */
+	setrlimit(RLIMIT_NOFILE, &files);
 	int program = open(o->gateway, O_RDONLY | O_CLOEXEC);
 	if (program < 0 || setgroups(0, NULL) < 0 || setgid(GATEWAY_UID) < 0 ||
 	    setuid(GATEWAY_UID) < 0)
 		die(o->gateway);
-	fexecve(program, argv, (char *[]){NULL});
+	fexecve(program, argv, environ); /* sanitizers read their options there */
 	die(o->gateway);
 	return -1;
 }

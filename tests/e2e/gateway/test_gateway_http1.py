@@ -479,7 +479,9 @@ def test_http1_an_idle_server_connection_that_closed_is_not_noticed(lab, world, 
         assert Response(sock).json()["target"] == "/again"
 
 
-def test_http1_a_body_is_never_sent_twice(lab, world, host):
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_http1_a_body_is_never_sent_twice(lab, world, host, method):
+    """Not even where a request may be repeated: the gateway has not kept what it sent."""
     bodies = []
 
     def handler(connection, request):
@@ -491,9 +493,26 @@ def test_http1_a_body_is_never_sent_twice(lab, world, host):
     with lab.tls("api.test", world.port) as sock:
         sock.sendall(b"GET /stale HTTP/1.1\r\n" + host + b"\r\n\r\n")
         assert Response(sock).body == b"first"
-        sock.sendall(CRLF.join([b"POST /pay HTTP/1.1", host, b"Content-Length: 5", b"", b"money"]))
+        sock.sendall(CRLF.join([method.encode() + b" /pay HTTP/1.1", host, b"Content-Length: 5", b"", b"money"]))
         assert Response(sock).status == 502
     assert len(bodies) == 1 and not [r for r in world.https.requests if r.target == "/pay"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_http1_what_has_an_effect_is_never_sent_twice(lab, world, host, method):
+    seen = []
+
+    def handler(connection, request):
+        connection.send(response("first"))
+        seen.append(connection.until(b"\r\n\r\n"))
+        return False
+    world.https.script["/stale"] = handler
+    with lab.tls("api.test", world.port) as sock:
+        sock.sendall(b"GET /stale HTTP/1.1\r\n" + host + b"\r\n\r\n")
+        assert Response(sock).body == b"first"
+        sock.sendall(CRLF.join([method.encode() + b" /pay HTTP/1.1", host, b"", b""]))
+        assert Response(sock).status == 502
+    assert len(seen) == 1 and not [r for r in world.https.requests if r.target == "/pay"]
 
 
 def test_http1_an_early_answer_to_an_upload(lab, world, host):

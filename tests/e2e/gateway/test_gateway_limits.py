@@ -206,6 +206,28 @@ def test_limits_five_hundred_connections_at_once(own_lab, world):
     assert again == [200] * context_count
 
 
+def test_limits_five_hundred_requests_in_flight(own_lab, world):
+    lab = own_lab()
+    address = lab.address("plain.test")
+    release, waiting = threading.Event(), threading.Semaphore(0)
+
+    def handler(connection, _request):
+        waiting.release()
+        release.wait(60)
+        connection.send(response("ok"))
+        return True
+    world.http.script["/wait"] = handler
+    socks = [lab.connect("plain.test", world.http_port, address=address) for _ in range(500)]
+    for sock in socks:
+        sock.sendall(f"GET /wait HTTP/1.1\r\nHost: plain.test:{world.http_port}\r\n\r\n".encode())
+    for _ in socks:
+        assert waiting.acquire(timeout=30)
+    release.set()
+    for sock in socks:
+        assert Response(sock).body == b"ok"
+        sock.close()
+
+
 def test_limits_connections_over_the_cap_are_refused_and_recorded(own_lab, world):
     lab = own_lab()
     address = lab.address("api.test")
