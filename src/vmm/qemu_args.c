@@ -78,8 +78,10 @@ static int put_machine(struct qemu_args *a, const struct vmm_probe *host,
 		option(rc, a, "-add-fd", "fd=%d,set=%d", QEMU_FD_KVM, QEMU_FD_KVM);
 		option(rc, a, "-cpu", "host,-svm,-vmx");
 	} else {
+		/* Without erms and fsrm the guest copies by loops, which TCG runs several times
+		 * faster than "rep movsb". */
 		option(rc, a, "-accel", "tcg,tb-size=%d", TCG_CACHE_MIB);
-		option(rc, a, "-cpu", "max,-svm,-la57");
+		option(rc, a, "-cpu", "max,-svm,-la57,-erms,-fsrm");
 	}
 	option(rc, a, "-smp", "%u", config->cpus);
 	option(rc, a, "-m", "%llu", (unsigned long long)(config->ram_bytes / MIB));
