@@ -17,6 +17,6 @@ for path in sys.argv[1:]:
             sys.exit("%s is empty" % path)
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
             hits = [form for form in forms if data.find(form) >= 0]
-    print("  %s: %d MB searched, %s" % (os.path.basename(path), size >> 20, "FOUND" if hits else "not there"))
+    print("  %s: %d KiB searched, %s" % (os.path.basename(path), size >> 10, "FOUND" if hits else "not there"))
     found = found or bool(hits)
 sys.exit(1 if found else 0)

@@ -41,7 +41,7 @@ static void print_value(const json_t *v)
 	const char *s = json_string_value(v);
 	auto_free char *text = s ? NULL : json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
 	const char *shown = s ? s : text ? text : "";
-	bool quote = !*shown || strchr(shown, ' ');
+	bool quote = s && strchr(shown, ' ');
 	fputs(quote ? "\"" : "", stdout);
 	text_put(stdout, shown);
 	fputs(quote ? "\"" : "", stdout);
@@ -61,7 +61,7 @@ static void print_record(const json_t *record)
 	json_t *value;
 	json_object_foreach((json_t *)record, key, value)
 	{
-		bool skip = json_is_null(value);
+		bool skip = json_is_null(value) || str_eq(json_string_value(value), "");
 		for (size_t i = 0; first[i] && !skip; i++)
 			skip = str_eq(key, first[i]);
 		for (size_t i = 0; hidden[i] && !skip; i++)

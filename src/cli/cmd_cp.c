@@ -15,7 +15,8 @@
 enum { CP_USER = 1 };
 
 static const struct flag cp_flags[] = {
-	{CP_USER, 'u', "user", FLAG_VALUE, "USER", "read or write there as USER (default: root)"},
+	{CP_USER, 'u', "user", FLAG_VALUE, "USER",
+	 "read or write there as USER (default: whom tasks run as)"},
 	{0},
 };
 
@@ -49,7 +50,7 @@ static int copy(struct cli *cli, const struct spec_place *from, const struct spe
 
 static int cp_verb(struct cli *cli, const struct verb *self, int argc, char **argv)
 {
-	const char *user = "root";
+	const char *user = NULL;
 	struct err e = {0};
 	int count = 0;
 	int r = verb_parse(self, argc, argv, cp_flag, &user, &count, &e);

@@ -7,7 +7,7 @@
 
 struct copy_spec {
 	const char *sandbox_id;
-	const char *user;       /* as whom the agent reads or writes */
+	const char *user;       /* as whom the agent reads or writes; NULL: whom tasks run as */
 	const char *guest_path; /* a directory when it ends with '/' or is one there */
 	const char *path;       /* here; "-" for a standard stream */
 };

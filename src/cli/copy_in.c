@@ -30,8 +30,10 @@ struct upload {
 char *copy_target(const struct copy_spec *spec, const char *guest_path)
 {
 	auto_free char *path = http_percent_encode(guest_path, true);
-	auto_free char *user = http_percent_encode(spec->user, false);
-	return path && user ? str_printf("/files?path=%s&username=%s", path, user) : NULL;
+	auto_free char *user = spec->user ? http_percent_encode(spec->user, false) : NULL;
+	if (!path || (spec->user && !user))
+		return NULL;
+	return str_printf("/files?path=%s%s%s", path, user ? "&username=" : "", user ? user : "");
 }
 
 const char *copy_basename(const char *path)

@@ -23,11 +23,12 @@
 #include "base/fd.h"
 #include "base/str.h"
 
-#define LOG_KEPT (1 << 20) /* bytes of an old spaced's words that are kept */
-#define START_MS   10000 /* from the fork to a listening spaced */
-#define RETRY_MS   100   /* between looks at a socket that is there but refuses */
-#define CONNECT_MS 10000 /* when spaced's backlog is full */
-#define READY_FD   3     /* its number in spaced */
+#define LOG_KEPT   (1 << 20) /* bytes of an old spaced's words that are kept */
+#define START_MS   10000     /* from the fork to a listening spaced */
+#define RETRY_MS   100       /* between looks at a socket that is there but refuses */
+#define CONNECT_MS 10000     /* when spaced's backlog is full */
+#define ENV_MAX    32        /* variables that spaced gets */
+#define READY_FD   3         /* its number in spaced */
 
 static int try_connect(const struct cli *cli, int *ret_fd)
 {
@@ -79,6 +80,23 @@ char *launch_find(const char *program)
 	return str_printf("%s/%s", SPACE_BINDIR, program);
 }
 
+/* spaced outlives the call: nothing of the caller's environment goes along but what it reads.
+ * Secrets are in there. */
+static void spaced_environment(char *env[])
+{
+	static const char *const kept[] = {
+		"SPACE_STATE_DIR", "SPACE_RUN_DIR", "SPACE_LIBEXEC", "SPACE_RECIPES", "TZ",
+		"ASAN_OPTIONS",    "UBSAN_OPTIONS"};
+	size_t n = 0;
+	env[n++] = (char *)"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	env[n++] = (char *)"LANG=C.UTF-8";
+	for (char **e = environ; *e; e++)
+		for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]) && n < ENV_MAX; i++)
+			if (str_starts(*e, kept[i]) && (*e)[strlen(kept[i])] == '=')
+				env[n++] = *e;
+	env[n] = NULL;
+}
+
 static _Noreturn void child_exec(const char *path, int ready_fd, int log_fd, int null_fd)
 {
 	setsid();
@@ -94,7 +112,9 @@ static _Noreturn void child_exec(const char *path, int ready_fd, int log_fd, int
 		_exit(CLI_FAILED);
 	close(ready);
 	char *const argv[] = {(char *)path, "--auto", "--ready-fd", "3", NULL};
-	execv(path, argv);
+	char *env[ENV_MAX + 1];
+	spaced_environment(env);
+	execve(path, argv, env);
 	dprintf(2, "spaced: cannot execute %s: %s\n", path, strerror(errno));
 	_exit(CLI_FAILED);
 }

@@ -33,4 +33,4 @@ def sandbox(node, request):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes minutes under software emulation")
+    config.addinivalue_line("markers", "smoke: few that show the whole works; also run with sanitizers")

@@ -6,6 +6,7 @@ SPACE_IMAGES    a state directory that holds the image base and the CA that is i
                 (default /var/lib/space); only read
 """
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -47,7 +48,7 @@ class Node:
         return subprocess.run(
             [SPACE, *map(str, args)],
             input=input,
-            stdin=stdin if input is None and stdin is not None else (None if input is not None else subprocess.DEVNULL),
+            **({} if input is not None else {"stdin": stdin or subprocess.DEVNULL}),
             env={**self.env, **(env or {})},
             capture_output=True,
             timeout=timeout,
@@ -59,6 +60,12 @@ class Node:
         assert done.returncode == 0, (args, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
         return done.stdout.decode()
 
+    def inspect(self, ref):
+        return json.loads(self.ok("inspect", ref))
+
+    def names(self):
+        return sorted(box["name"] for box in json.loads(self.ok("ls", "--json")))
+
     def daemon_pid(self):
         """The process id of the spaced that listens; None when none does."""
         for line in self.ok("version").splitlines():
@@ -69,6 +76,13 @@ class Node:
     def processes(self):
         """Pids of everything that was started for this node: they carry its run directory or descend from spaced."""
         return find_processes(self.run_dir)
+
+    def sanitizer_reports(self):
+        """What a sanitized spaced had to say."""
+        log = self.run_dir / "spaced.log"
+        text = log.read_text(errors="replace") if log.exists() else ""
+        marks = ("AddressSanitizer", "LeakSanitizer", "runtime error")
+        return text[-4000:] if any(mark in text for mark in marks) else ""
 
     def stop(self):
         with contextlib.suppress(subprocess.SubprocessError, AssertionError):
@@ -134,4 +148,6 @@ def new_node():
         yield node
     finally:
         node.stop()
+        reports = node.sanitizer_reports()
         shutil.rmtree(root, ignore_errors=True)
+        assert not reports, reports

@@ -766,12 +766,12 @@ def test_cp_in_streams_and_tells_the_mode(script, tmp_path):
     script.on("POST /files")(lambda r: r.json(200, [{"path": "/x", "name": "x", "type": "file"}]))
     assert space(script, "cp", str(source), "w:/tmp/x y&z").returncode == 0
     call = script.calls[-1]
-    assert call[1] == "/files?path=/tmp/x%20y%26z&username=root"
+    assert call[1] == "/files?path=/tmp/x%20y%26z"
     assert call[2] == data
     assert call[3]["X-Space-Mode"] == "0755"
     assert call[3]["Content-Type"] == "application/octet-stream"
-    assert space(script, "cp", "-", "w:/tmp/x", input=data).returncode == 0
-    assert script.calls[-1][2] == data
+    assert space(script, "cp", "-u", "root", "-", "w:/tmp/x", input=data).returncode == 0
+    assert script.calls[-1][1:3] == ("/files?path=/tmp/x&username=root", data)
 
 
 def test_cp_in_goes_into_directories(script, tmp_path):
@@ -780,9 +780,9 @@ def test_cp_in_goes_into_directories(script, tmp_path):
     script.on("POST /files")(lambda r: r.json(200, [{"path": "/x", "name": "x", "type": "file"}]))
     script.on("GET /files")(lambda r: r.json(400, {"code": 400, "message": "path '/tmp' is a directory"}))
     assert space(script, "cp", str(source), "w:/tmp").returncode == 0
-    assert script.calls[-1][1].startswith("/files?path=/tmp/prog&")
+    assert script.calls[-1][1].startswith("/files?path=/tmp/prog")
     assert space(script, "cp", str(source), "w:/var/").returncode == 0
-    assert script.calls[-1][1].startswith("/files?path=/var/prog&")
+    assert script.calls[-1][1].startswith("/files?path=/var/prog")
     done = space(script, "cp", "-", "w:/tmp", input=b"x")
     assert done.returncode == 125 and b"name the file too" in done.stderr
 
