@@ -34,7 +34,7 @@ struct control {
 	uv_poll_t poll;
 	uv_timer_t timer;
 	int fd;
-	bool configured, ended, stalled;
+	bool configured, ended;
 	uint64_t seq;        /* of the last record */
 	uint64_t acked;      /* of the last record that is written */
 	struct list waiting; /* struct control_wait, oldest first */
@@ -69,7 +69,6 @@ static void control_timeout(uv_timer_t *timer)
 				       0);
 			return;
 		}
-		c->stalled = true;
 		control_waited(w, false);
 	}
 }
@@ -86,7 +85,6 @@ static int control_ack(struct control *c, const json_t *message, struct err *e)
 	if ((r = doc_want_uint(message, "seq", c->acked, c->seq, &seq, e)) < 0)
 		return r;
 	c->acked = seq;
-	c->stalled = false;
 	while (!list_empty(&c->waiting)) {
 		struct control_wait *w = list_entry(c->waiting.next, struct control_wait, link);
 		if (w->seq > seq)
@@ -335,8 +333,6 @@ int control_send(struct control *c, struct control_wait *w)
 	int r = record_close(&c->record);
 	if (r < 0)
 		return r;
-	if (w && c->stalled)
-		return -ETIMEDOUT;
 	if (w && c->seq - c->acked >= CONTROL_UNACKED_MAX)
 		return -ENOBUFS;
 	r = control_put(c, c->text.data, c->text.len);

@@ -55,8 +55,8 @@ struct record *control_record(struct control *c, const char *kind);
 /*
  * Sends the record. With w, w->done follows from the loop: written, or not within CONTROL_ACK_MS.
  * Without, the record is on its way and nobody waits; for what ends something that was recorded, so
- * that their number is bounded. 0; -ENOBUFS past CONTROL_UNACKED_MAX or -ETIMEDOUT while spaced
- * does not answer (with w alone); other -errno. On failure nothing was sent and done is not called.
+ * that their number is bounded. 0; -ENOBUFS past CONTROL_UNACKED_MAX (with w alone); -EPIPE when
+ * spaced is gone; other -errno. On failure nothing was sent and done is not called.
  */
 int control_send(struct control *c, struct control_wait *w);
 

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from dnsserver import A, question
 from lab import Failed, Response, read_all
 
 
@@ -66,10 +67,23 @@ def test_audit_without_acknowledgement_nothing_is_forwarded(own_lab, world):
         answer = Response(sock)
     assert answer.status == 503 and answer.json()["code"] == 503
     assert not world.https.requests
-    with lab.tls("api.test", 444, address=address) as sock:  # denials wait too, and stalled means at once
+    lab.hold(False)
+    assert lab.get("api.test", world.port).status == 200  # and when records are written again, it goes on
+
+
+def test_audit_without_acknowledgement_no_denial_and_no_name(own_lab, world):
+    lab = own_lab()
+    address = lab.address("api.test")
+    with lab.tls("api.test", 444, address=address) as sock, lab.socket() as literal:
+        lab.hold(True)
         sock.sendall(b"GET / HTTP/1.1\r\nHost: api.test:444\r\n\r\n")
-        assert Response(sock).status == 503
-    assert lab.ask(b"\x12\x34\x01\0\0\1\0\0\0\0\0\0\3api\4test\0\0\1\0\1", timeout=1) is None
+        literal.connect(("93.184.216.34", 443))
+        literal.settimeout(1)
+        with pytest.raises(TimeoutError):
+            literal.recv(1)
+        assert lab.ask(question("api.test", A), timeout=1) is None
+        answer = Response(sock)
+        assert answer.status == 503 and "allow_with" not in answer.json()
 
 
 def test_audit_a_late_acknowledgement_is_a_late_answer(own_lab, world):
