@@ -20,8 +20,9 @@
 #include "http/h1.h"
 #include "http/stream_filter.h"
 
-#define INPUT_MAX        (256 * 1024) /* bytes: a head, or one receive */
-#define INTERIM_MAX      8            /* responses 1xx before the final one */
+#define INPUT_MAX        ((size_t)256 * 1024) /* bytes: a head, or one receive */
+#define BUFFER_KEEP      ((size_t)8 * 1024)   /* bytes that an idle connection keeps allocated */
+#define INTERIM_MAX      8                    /* responses 1xx before the final one */
 #define STATUS_SWITCHING 101
 #define STATUS_FINAL     200
 
@@ -91,6 +92,8 @@ static void client_leave(struct http_client *c)
 		client_free(c);
 		return;
 	}
+	if (!c->in.len && c->in.cap > BUFFER_KEEP)
+		buf_done(&c->in);
 	stream_read(c->s, !c->active || !c->head_seen || c->reading);
 }
 

@@ -26,9 +26,11 @@
 #include "http/h1.h"
 #include "http/stream_filter.h"
 
-#define INPUT_HIGH       (64 * 1024) /* bytes unread; past this the socket waits */
-#define INPUT_MAX        (256 * 1024) /* bytes: INPUT_HIGH, one receive, and what was read before us */
-#define CLOSE_TIMEOUT_MS 60000        /* for the peer to take what is queued at the end */
+#define INPUT_HIGH (64 * 1024) /* bytes unread; past this the socket waits */
+#define INPUT_MAX \
+	((size_t)256 * 1024) /* bytes: INPUT_HIGH, one receive, and what was read before us */
+#define BUFFER_KEEP      ((size_t)8 * 1024) /* bytes that an idle connection keeps allocated */
+#define CLOSE_TIMEOUT_MS 60000              /* for the peer to take what is queued at the end */
 #define STATUS_TIMEOUT   408
 
 enum clock_for { CLOCK_STOPPED, CLOCK_IDLE, CLOCK_HEAD };
@@ -169,6 +171,8 @@ static void conn_leave(struct http_conn *c)
 		conn_free(c);
 		return;
 	}
+	if (!c->in.len && c->in.cap > BUFFER_KEEP)
+		buf_done(&c->in);
 	conn_set_clock(c);
 	stream_read(c->s, c->in.len < INPUT_HIGH);
 }

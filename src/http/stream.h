@@ -42,7 +42,7 @@ struct stream_ops {
 struct stream *stream_connect(uv_loop_t *loop, const struct sockaddr *addr, socklen_t len, uint64_t timeout_ms,
 			      const struct stream_ops *ops, void *user, struct err *e);
 
-/* Takes over a connected TCP or unix stream socket. On failure the fd is closed. */
+/* Takes over a connected TCP or unix stream socket. ops may be NULL until stream_set_ops(). On failure the fd is closed. */
 struct stream *stream_adopt(uv_loop_t *loop, int fd, const struct stream_ops *ops, void *user, struct err *e);
 
 void stream_set_ops(struct stream *s, const struct stream_ops *ops, void *user);

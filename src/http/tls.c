@@ -22,7 +22,7 @@
 #define HELLO_MAX \
 	(16 *     \
 	 1024) /* bytes on the wire until the ClientHello is whole, give or take a record head */
-#define HELD_MAX (256 * 1024) /* bytes: a few receives of the stream */
+#define HELD_MAX ((size_t)256 * 1024) /* bytes: a few receives of the stream */
 
 struct tls_filter {
 	struct stream_filter base;
@@ -147,7 +147,7 @@ static int tls_handshake(struct stream_filter *base, struct buf *out, struct err
 	if (r != 1 && result == 0)
 		return err_set(e, ECONNRESET, "the peer ended the TLS handshake");
 	if (result == -EAGAIN && f->ctx->server && !f->hello.seen && f->taken > HELLO_MAX)
-		return err_set(e, EMSGSIZE, "the ClientHello is larger than %d bytes", HELLO_MAX);
+		return err_set(e, EMSGSIZE, "the ClientHello is larger than %zu bytes", HELLO_MAX);
 	return result;
 }
 

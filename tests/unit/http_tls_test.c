@@ -484,6 +484,83 @@ static void hello_may_come_byte_by_byte_and_partly_early(void **state)
 	tls_context_free(ctx);
 }
 
+/* A server that looks at the first byte and only then decides for TLS, reading nothing more
+ * meanwhile. */
+struct sniffer {
+	struct site site;
+	struct tls_context *ctx;
+	struct stream *s;
+	struct http_conn *conn;
+	bool over;
+};
+
+static void sniffed_request(void *user, struct http_exchange *x)
+{
+	(void)user;
+	http_exchange_reply(x, 200, NULL, "sniffed", 7);
+}
+
+static void sniffed_closed(void *user)
+{
+	struct sniffer *f = user;
+	f->over = true;
+}
+
+static const struct http_server_ops sniffed_ops = {.request = sniffed_request,
+						   .closed = sniffed_closed};
+
+static void sniff_opened(void *user)
+{
+	struct sniffer *f = user;
+	f->conn = http_serve(f->s, NULL, 0, NULL, &sniffed_ops, f);
+}
+
+static void sniff(void *user, const uint8_t *p, size_t n)
+{
+	struct sniffer *f = user;
+	assert_int_equal(p[0], 22);
+	stream_read(f->s, false);
+	assert_int_equal(stream_tls_server(f->s, f->ctx, p, n, 5000, NULL), 0);
+}
+
+static const struct stream_ops sniff_ops = {.opened = sniff_opened, .data = sniff};
+
+static void on_sniffed_reply(void *user, unsigned status, const char *body, size_t n,
+			     const struct err *why)
+{
+	(void)n, (void)why;
+	assert_int_equal(status, 200);
+	assert_string_equal(body, "sniffed");
+	*(bool *)user = true;
+}
+
+static void tls_may_start_inside_callbacks_on_either_side(void **state)
+{
+	(void)state;
+	int fd[2];
+	make_pair(fd);
+	struct sniffer f = {.site = {.id = &leaf}};
+	f.ctx = tls_server_new(pick, &f.site, NULL);
+	f.s = stream_adopt(&loop, fd[0], &sniff_ops, &f, NULL);
+	stream_read(f.s, true);
+	struct tls_context *ctx = tls_client_new(authority_pem, true, NULL);
+	struct stream *s = stream_adopt(&loop, fd[1], NULL, NULL, NULL);
+	assert_int_equal(stream_tls_client(s, ctx, "api.example.com", 5000, NULL), 0);
+	struct http_field field = {"Host", "api.example.com"};
+	struct http_head head = {
+		.method = (char[]){"GET"},
+		.target = (char[]){"/"},
+		.fields = {.list = &field, .count = 1},
+	};
+	bool done = false;
+	http_client_fetch(http_client_new(s, NULL, NULL), &head, NULL, 0, 60, 5000,
+			  on_sniffed_reply, &done);
+	wait_for(&loop, &done);
+	wait_for(&loop, &f.over);
+	tls_context_free(ctx);
+	tls_context_free(f.ctx);
+}
+
 static void endless_hello_is_refused(void **state)
 {
 	(void)state;
@@ -775,6 +852,7 @@ int main(void)
 		TEST(malformed_sni_is_refused_before_a_certificate_is_picked),
 		TEST(other_protocols_are_refused),
 		TEST(hello_may_come_byte_by_byte_and_partly_early),
+		TEST(tls_may_start_inside_callbacks_on_either_side),
 		TEST(endless_hello_is_refused),
 		TEST(plain_text_is_no_hello),
 		TEST(silent_client_meets_the_handshake_deadline),
