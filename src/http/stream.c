@@ -189,7 +189,7 @@ static void stream_handshake(struct stream *s)
 		s->why = e;
 		return;
 	}
-	stream_send_out(s);
+	stream_flush(s);
 	if (r == 0)
 		stream_opened(s);
 }
