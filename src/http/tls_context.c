@@ -103,7 +103,7 @@ int tls_name_copy(const void *name, size_t n, char *out)
 		return -EINVAL;
 	char lower[TLS_NAME_MAX + 1] = {0};
 	for (size_t i = 0; i < n; i++)
-		lower[i] = s[i] >= 'A' && s[i] <= 'Z' ? (char)(s[i] + ('a' - 'A')) : s[i];
+		lower[i] = s[i] >= 'A' && s[i] <= 'Z' ? (char)(s[i] | 0x20) : s[i];
 
 	size_t start = 0, last = 0;
 	for (size_t i = 0; i <= n; i++) {
