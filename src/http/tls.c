@@ -19,10 +19,9 @@
 #include "http/stream_filter.h"
 #include "http/tls_context.h"
 
-#define HELLO_MAX \
-	(16 *     \
-	 1024) /* bytes on the wire until the ClientHello is whole, give or take a record head */
-#define HELD_MAX ((size_t)256 * 1024) /* bytes: a few receives of the stream */
+/* Bytes on the wire until the ClientHello is whole, give or take a record head. */
+#define HELLO_MAX ((size_t)16 * 1024)
+#define HELD_MAX  ((size_t)256 * 1024) /* bytes: a few receives of the stream */
 
 struct tls_filter {
 	struct stream_filter base;
@@ -120,7 +119,8 @@ static int tls_keep(struct stream_filter *base)
 	return r;
 }
 
-/* Turns the result of an OpenSSL call into ours: -EAGAIN, 0 at the peer's orderly end, -errno. */
+/* Turns the result of an OpenSSL call into ours: -EAGAIN, 0 at the peer's orderly end,
+ * -errno. */
 static int tls_result(struct tls_filter *f, int r, struct err *e)
 {
 	switch (SSL_get_error(f->ssl, r)) {
