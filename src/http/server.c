@@ -26,11 +26,10 @@
 #include "http/h1.h"
 #include "http/stream_filter.h"
 
-#define INPUT_HIGH ((size_t)64 * 1024)  /* bytes unread; past this the socket waits */
-#define INPUT_MAX  ((size_t)256 * 1024) /* bytes: the above, one receive, what was read before us \
-					 */
-#define BUFFER_KEEP      ((size_t)8 * 1024) /* bytes that an idle connection keeps allocated */
-#define CLOSE_TIMEOUT_MS 60000              /* for the peer to take what is queued at the end */
+#define INPUT_HIGH       ((size_t)64 * 1024)  /* bytes unread; past this the socket waits */
+#define INPUT_MAX        ((size_t)256 * 1024) /* bytes: that, one receive, what came before us */
+#define BUFFER_KEEP      ((size_t)8 * 1024)   /* bytes that an idle connection keeps allocated */
+#define CLOSE_TIMEOUT_MS 60000                /* for the peer to take what is queued at the end */
 #define STATUS_TIMEOUT   408
 
 enum clock_for { CLOCK_STOPPED, CLOCK_IDLE, CLOCK_HEAD };
