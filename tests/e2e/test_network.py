@@ -138,9 +138,12 @@ def test_audit_tells_the_story_and_is_whole(node, service, box):
     node.ok("audit", "verify")
 
 
-def test_no_network_means_no_device(node):
-    out = node.ok("run", "--no-network", "--", "sh", "-c", "ls /sys/class/net; getent hosts example.com; true")
-    assert out.split() == ["lo"]
+def test_no_network_reaches_nothing(node, service):
+    script = (
+        "getent hosts example.com %s; for a in 192.0.2.1 198.18.0.1 8.8.8.8; do for p in 53 80 443;"
+        " do timeout 3 bash -c \"echo >/dev/tcp/$a/$p\" 2>/dev/null && echo reached $a $p; done; done; true" % service.host
+    )
+    assert node.ok("run", "--no-network", "--", "bash", "-c", script) == ""
 
 
 # From inside, as root, with all means
@@ -212,8 +215,9 @@ ESCAPE = textwrap.dedent(
             s.connect((host, port))
             s.sendall(b"GET / HTTP/1.0\r\n\r\n" + magic)
             answer = s.recv(200)
-            # The gateway accepts and refuses; only what is not its refusal counts.
-            if answer and b" 403 " not in answer.split(b"\r\n")[0] and b" 400 " not in answer.split(b"\r\n")[0]:
+            # The gateway accepts and refuses, and our own agent answers on addresses that are ours by now: the rest counts.
+            refusal = answer.startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 400 "))
+            if answer and not refusal and b"there is nothing at" not in answer:
                 got.append(["tcp", host, port, answer.decode("latin1")])
         except OSError:
             pass
