@@ -9,10 +9,14 @@ import contextlib
 import json
 import os
 import pathlib
+import re
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
+import time
 
 PREFIX = pathlib.Path(os.environ.get("SPACE_PREFIX", "/usr/local"))
 SPACE = PREFIX / "bin" / "space"
@@ -107,8 +111,6 @@ def end(pid, sig=signal.SIGTERM, timeout=30):
 
 
 def wait_readable(fd, timeout):
-    import select
-
     ready, _, _ = select.select([fd], [], [], timeout)
     assert ready, "still there after %d s" % timeout
 
@@ -135,6 +137,66 @@ def find_processes(run_dir):
         more = {p for p, parent in parents.items() if parent in found} - found
         grown = bool(more)
         found |= more
+    return found
+
+
+def namespaces():
+    """Network namespaces that some process is in or holds open."""
+    found = set()
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            found.add(os.readlink(entry / "ns/net"))
+            for fd in (entry / "fd").iterdir():
+                target = os.readlink(fd)
+                if target.startswith("net:["):
+                    found.add(target)
+        except OSError:
+            continue
+    return found
+
+
+def eventually(check, what, timeout=30):
+    """Until check() is true; polls, for what it looks at has no event."""
+    deadline = time.monotonic() + timeout
+    tick = threading.Event()
+    while not check():
+        assert time.monotonic() < deadline, what() if callable(what) else what
+        tick.wait(0.05)
+
+
+def leftovers(node, spaced=True):
+    """What there should not be while no sandbox lives."""
+    found = {}
+    processes = find_processes(node.run_dir)
+    if len(processes) > (1 if spaced else 0):
+        found["processes"] = [pathlib.Path("/proc/%d/cmdline" % p).read_bytes()[:80] for p in processes if os.path.exists("/proc/%d" % p)]
+    boxes = node.run_dir / "sandboxes"
+    if boxes.exists() and list(boxes.iterdir()):
+        found["directories"] = list(boxes.iterdir())
+    scratch = node.state / "scratch"
+    if scratch.exists() and list(scratch.iterdir()):
+        found["disks"] = list(scratch.iterdir())
+    mounts = [line for line in open("/proc/self/mounts") if str(node.root) in line]
+    if mounts:
+        found["mounts"] = mounts
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    if re.search(r"space|: tap|: sp-", links):
+        found["links"] = links
+    return found
+
+
+def held_disks(pid):
+    """Unnamed disks that a process still holds."""
+    found = []
+    for fd in pathlib.Path("/proc/%d/fd" % pid).iterdir():
+        try:
+            target = os.readlink(fd)
+        except OSError:
+            continue
+        if "(deleted)" in target or "net:[" in target or "tun" in target:
+            found.append(target)
     return found
 
 
