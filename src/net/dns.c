@@ -109,13 +109,9 @@ int dns_read_query(const uint8_t *p, size_t n, struct dns_query *ret)
 	struct dns_query q = {.udp_size = UDP_SIZE_MIN, .question_end = HEADER_SIZE};
 	if (n < HEADER_SIZE || n > DNS_MESSAGE_MAX)
 		return -EBADMSG;
-	take_u16(&r, &q.id);
-	take_u16(&r, &flags);
-	take_u16(&r, &questions);
-	take_u16(&r, &answers);
-	take_u16(&r, &authorities);
-	take_u16(&r, &additional);
-	if (flags & FLAG_QR)
+	if (!take_u16(&r, &q.id) || !take_u16(&r, &flags) || !take_u16(&r, &questions) ||
+	    !take_u16(&r, &answers) || !take_u16(&r, &authorities) || !take_u16(&r, &additional) ||
+	    (flags & FLAG_QR))
 		return -EBADMSG;
 	q.recursion_desired = flags & FLAG_RD;
 	*ret = q;
@@ -214,7 +210,7 @@ static void put_header(struct writer *w, const uint8_t *asked, const struct dns_
 		       uint16_t flags, uint16_t answers)
 {
 	flags |= FLAG_QR | FLAG_RA | (q->recursion_desired ? FLAG_RD : 0);
-	flags |= (uint16_t)(asked[2] << 8) & OPCODE;
+	flags |= (uint16_t)((unsigned)asked[2] << 8 & OPCODE);
 	put_u16(w, q->id);
 	put_u16(w, flags);
 	put_u16(w, q->question_end > HEADER_SIZE ? 1 : 0);
