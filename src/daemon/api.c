@@ -36,7 +36,7 @@ struct connection {
 static void reply_json(struct http_exchange *x, unsigned status, json_t *j)
 {
 	auto_json json_t *owned = j;
-	auto_free char *text = j ? doc_to_text(j) : NULL;
+	auto_free char *text = owned ? doc_to_text(owned) : NULL;
 	if (text)
 		http_exchange_reply(x, status, "application/json", text, strlen(text));
 	else
