@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -155,8 +156,9 @@ static int adopt_tail(struct audit *a, off_t *ret_torn, struct err *e)
 	char *nl = memrchr(tail, '\n', want);
 	size_t whole = nl ? (size_t)(nl - tail) + 1 : 0;
 	if (!whole && (off_t)want < st.st_size)
-		return err_set(e, EBADMSG,
-			       "the audit log ends in no record; move it away to start a new one");
+		return err_set(
+			e, EBADMSG,
+			"the audit log ends in no record: move its directory away to start a new one");
 	*ret_torn = (off_t)(want - whole);
 	a->size = st.st_size - *ret_torn;
 	if (*ret_torn && ftruncate(a->fd, a->size) < 0)
@@ -169,8 +171,9 @@ static int adopt_tail(struct audit *a, off_t *ret_torn, struct err *e)
 	size_t n = (size_t)(nl - line);
 	auto_json json_t *j = doc_parse_json(line, n, NULL);
 	if (!j || doc_want_uint(j, "seq", 1, INT64_MAX, &a->written.seq, NULL) < 0)
-		return err_set(e, EBADMSG,
-			       "the audit log ends in no record; move it away to start a new one");
+		return err_set(
+			e, EBADMSG,
+			"the audit log ends in no record: move its directory away to start a new one");
 	hash_line(line, n, a->written.hash);
 	return 0;
 }
@@ -184,19 +187,28 @@ static int open_in(const char *dir, const char *name, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Whether the log ends otherwise than it once did, as far as the head can tell. A head is there
+ * before the first record is. */
+static bool was_cut(const struct audit *a, int head_result, const struct chain *head)
+{
+	if (head_result < 0)
+		return a->written.seq > 0;
+	return head->seq > a->written.seq ||
+	       (head->seq == a->written.seq && !str_eq(head->hash, a->written.hash));
+}
+
 /* A log that does not end as the head says gets a record of that, which verify reports from then
  * on. */
 static int settle_head(struct audit *a, const char *dir, off_t torn, struct err *e)
 {
-	struct chain head;
+	struct chain head = {.hash = ""};
+	int r = read_head(dir, &head);
 	a->queued = a->written;
-	if (read_head(dir, &head) == 0 &&
-	    (head.seq > a->written.seq ||
-	     (head.seq == a->written.seq && !str_eq(head.hash, a->written.hash)))) {
-		int r = audit_write(a, NULL, "audit.cut",
-				    json_pack("{s:I, s:s}", "written", (json_int_t)head.seq,
-					      "last_hash", head.hash),
-				    e);
+	if (was_cut(a, r, &head)) {
+		r = audit_write(a, NULL, "audit.cut",
+				json_pack("{s:I, s:s}", "written", (json_int_t)head.seq,
+					  "last_hash", head.hash),
+				e);
 		if (r < 0)
 			return r;
 	}
@@ -204,14 +216,16 @@ static int settle_head(struct audit *a, const char *dir, off_t torn, struct err 
 		return audit_write(a, NULL, "audit.torn",
 				   json_pack("{s:I}", "bytes_dropped", (json_int_t)torn), e);
 	write_head(a);
-	return 0;
+	return fdatasync(a->head_fd) < 0 ? err_sys(e, errno, "can't keep the audit log's head") : 0;
 }
 
 struct audit *audit_open(const char *dir, struct err *e)
 {
 	struct audit *a = calloc(1, sizeof(*a));
-	if (!a)
+	if (!a) {
+		err_set(e, ENOMEM, "no memory");
 		return NULL;
+	}
 	buf_init(&a->queue, AUDIT_QUEUE_MAX);
 	a->fd = open_in(dir, "audit.jsonl", O_RDWR | O_APPEND);
 	a->head_fd = open_in(dir, "head", O_RDWR);
@@ -220,6 +234,8 @@ struct audit *audit_open(const char *dir, struct err *e)
 	if (a->fd < 0 || a->head_fd < 0)
 		r = err_sys(e, a->fd < 0 ? -a->fd : -a->head_fd, "can't open the audit log in %s",
 			    dir);
+	else if (flock(a->fd, LOCK_EX | LOCK_NB) < 0)
+		r = err_set(e, EBUSY, "another spaced writes the audit log in %s", dir);
 	else
 		r = adopt_tail(a, &torn, e);
 	if (r == 0)

@@ -14,8 +14,9 @@
 
 struct audit;
 
-/* Opens or makes the log. A torn last line (the host went down in the middle of it) is cut off and
- * recorded. NULL on failure. */
+/* Opens or makes the log, for one writer at a time. A torn last line (the host went down in the
+ * middle of it) is cut off and recorded; so is a log that does not end as its head says. NULL on
+ * failure. */
 struct audit *audit_open(const char *dir, struct err *e);
 void audit_close(struct audit *a);
 

@@ -208,6 +208,57 @@ static void last_line_changed_while_nobody_looked_stays_visible(void **state)
 	assert_false(verify(f).ok);
 }
 
+static void lost_or_garbled_head_stays_visible(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+	char head[64];
+	static const char *const garbled[] = {NULL, "", "x", "10 \n", "18446744073709551616 x\n"};
+	size_t n;
+	char *text = log_text(f, &n);
+	snprintf(head, sizeof(head), "%s/head", f->dir);
+	for (size_t i = 0; i < sizeof(garbled) / sizeof(garbled[0]); i++) {
+		audit_close(f->audit);
+		put_text(f, text, n);
+		unlink(head);
+		if (garbled[i])
+			assert_int_equal(
+				file_write_atomic(head, garbled[i], strlen(garbled[i]), 0600), 0);
+		f->audit = audit_open(f->dir, &e);
+		assert_non_null(f->audit);
+		write_records(f->audit, 1);
+		struct audit_verdict v = verify(f);
+		assert_false(v.ok);
+		assert_int_equal(v.line, 11);
+	}
+	free(text);
+}
+
+static void log_that_was_never_written_to_opens_again(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+	audit_close(f->audit);
+	assert_int_equal(dir_remove_all(f->dir), 0);
+	assert_int_equal(dir_make_all(f->dir, 0700), 0);
+	f->audit = audit_open(f->dir, &e);
+	audit_close(f->audit);
+	f->audit = audit_open(f->dir, &e);
+	assert_non_null(f->audit);
+	assert_true(verify(f).ok);
+	assert_int_equal(verify(f).records, 0);
+}
+
+static void log_has_one_writer(void **state)
+{
+	struct fixture *f = *state;
+	struct err e = {0};
+	assert_null(audit_open(f->dir, &e));
+	assert_int_equal(e.code, EBUSY);
+	write_records(f->audit, 1);
+	assert_true(verify(f).ok);
+}
+
 static void record_that_cannot_be_written_leaves_the_log_whole(void **state)
 {
 	struct fixture *f = *state;
@@ -282,6 +333,9 @@ int main(void)
 		WITH_LOG(torn_line_is_dropped_and_recorded),
 		WITH_LOG(tail_cut_while_nobody_looked_stays_visible),
 		WITH_LOG(last_line_changed_while_nobody_looked_stays_visible),
+		WITH_LOG(lost_or_garbled_head_stays_visible),
+		WITH_LOG(log_that_was_never_written_to_opens_again),
+		WITH_LOG(log_has_one_writer),
 		WITH_LOG(record_that_cannot_be_written_leaves_the_log_whole),
 		WITH_LOG(members_cannot_pose_as_the_chain),
 		WITH_LOG(records_are_found_by_id_and_by_name),
