@@ -139,8 +139,7 @@ static void base64_refuses_what_is_none(void **state)
 					  "a b=",
 					  "abcde",
 					  "=",
-					  "ab=="
-					  "ab=="};
+					  "ab==ab=="};
 	uint8_t out[16];
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(base64_decode(bad[i], strlen(bad[i]), out), -EBADMSG);
