@@ -32,7 +32,8 @@
 #include "vmm/qemu_args.h"
 #include "vmm/qmp.h"
 
-#define QEMU_VERSION_MIN 8
+#define QEMU_VERSION_MIN     7
+#define QEMU_VERSION_KVM_MIN 9 /* takes /dev/kvm by descriptor */
 
 #define START_DEADLINE_MS 30000 /* from exec to the guest's first instruction */
 #define LOST_GRACE_MS     2000  /* from losing control to SIGKILL */
@@ -430,7 +431,7 @@ static int check_version(const struct vmm_probe *host, struct err *e)
 		return err_set(e, ENOENT,
 			       "QEMU is missing: install qemu-system-x86 from "
 			       "bookworm-backports");
-	if (major < QEMU_VERSION_MIN)
+	if (major < (host->accel == VMM_KVM ? QEMU_VERSION_KVM_MIN : QEMU_VERSION_MIN))
 		return err_set(e, ENOTSUP,
 			       "QEMU %s is too old: install qemu-system-x86 from "
 			       "bookworm-backports",

@@ -246,7 +246,10 @@ static void bad_configurations_are_refused(void **state)
 	c = good, c.scratch_fd = -1, refuses(&host, &c, "disks");
 	host.qemu_version[0] = '\0';
 	refuses(&host, &good, "install qemu-system-x86");
-	strcpy(host.qemu_version, "7.2.11");
+	strcpy(host.qemu_version, "6.2.0");
+	refuses(&host, &good, "bookworm-backports");
+	host = kvm_host;
+	strcpy(host.qemu_version, "7.2.22");
 	refuses(&host, &good, "bookworm-backports");
 }
 
