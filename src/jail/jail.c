@@ -38,6 +38,9 @@
  */
 #define JAIL_NOFILE 8192
 
+/* Threads and processes of its uid: more than QEMU's disk workers, fewer than hurt the host. */
+#define JAIL_NPROC 256
+
 #define JAIL_SIGNALS 64 /* signal numbers are 1 .. 64 */
 #define JAIL_CAPS    64 /* more than there are; the kernel says where they end */
 
@@ -186,17 +189,29 @@ static int step_descriptors(struct child *c)
 	return sys_result(close_range((unsigned)base + 1, ~0U, 0));
 }
 
+static int limit(int resource, rlim_t most)
+{
+	struct rlimit r;
+
+	if (getrlimit((__rlimit_resource_t)resource, &r) < 0)
+		return -errno;
+	if (r.rlim_max == RLIM_INFINITY || r.rlim_max > most)
+		r.rlim_max = most;
+	r.rlim_cur = r.rlim_max;
+	return sys_result(setrlimit((__rlimit_resource_t)resource, &r));
+}
+
 static int step_limits(struct child *c)
 {
-	struct rlimit core = {0, 0}, files;
+	int rc = limit(RLIMIT_CORE, 0);
 
-	(void)c;
-	if (setrlimit(RLIMIT_CORE, &core) < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
-		return -errno;
-	if (files.rlim_max == RLIM_INFINITY || files.rlim_max > JAIL_NOFILE)
-		files.rlim_max = JAIL_NOFILE;
-	files.rlim_cur = files.rlim_max;
-	return sys_result(setrlimit(RLIMIT_NOFILE, &files));
+	if (rc == 0)
+		rc = limit(RLIMIT_NOFILE, JAIL_NOFILE);
+	if (rc == 0)
+		rc = limit(RLIMIT_NPROC, JAIL_NPROC);
+	if (rc == 0 && c->spec->file_bytes_max > 0)
+		rc = limit(RLIMIT_FSIZE, c->spec->file_bytes_max);
+	return rc;
 }
 
 /* Bounding and ambient sets, and no way for a uid of 0 to mean anything again. */

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -22,11 +23,12 @@ struct jail_spec {
 	const char *const *argv; /* argv[0] is a path; no PATH look-up */
 	const char *const *env;  /* the whole environment; NULL: empty */
 	const struct jail_fd *fds;
-	size_t nfds;    /* <= JAIL_FDS_MAX */
-	int stdout_fd;  /* also standard error; -1: /dev/null. Standard input is /dev/null */
-	uid_t uid;      /* and gid; must not be 0 */
-	int netns_fd;   /* -1: stay in ours */
-	bool own_pid;   /* a new PID namespace, the child its init */
+	size_t nfds;   /* <= JAIL_FDS_MAX */
+	int stdout_fd; /* also standard error; -1: /dev/null. Standard input is /dev/null */
+	uid_t uid;     /* and gid; not 0, and its alone: the limit on processes counts by uid */
+	uint64_t file_bytes_max; /* no file that it writes grows past this; 0: no limit */
+	int netns_fd;            /* -1: stay in ours */
+	bool own_pid;            /* a new PID namespace, the child its init */
 	bool own_mount; /* new mount, IPC and UTS namespaces; all mounts private and read-only, own
 			   /proc with own_pid */
 };

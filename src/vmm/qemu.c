@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,9 +39,10 @@
 #define START_DEADLINE_MS 30000 /* from exec to the guest's first instruction */
 #define LOST_GRACE_MS     2000  /* from losing control to SIGKILL */
 
-#define LAST_WORDS_SIZE 4096 /* kept of standard error */
-#define LAST_WORDS_TOLD 300  /* of which this much fits an error */
-#define DRAIN_READS     16   /* reads of standard error after the end */
+#define LAST_WORDS_SIZE 4096        /* kept of standard error */
+#define LAST_WORDS_TOLD 300         /* of which this much fits an error */
+#define DUMP_OVERHEAD   (16u << 20) /* of a memory dump: headers, firmware */
+#define DRAIN_READS     16          /* reads of standard error after the end */
 
 enum phase {
 	STARTING,
@@ -352,6 +354,17 @@ static const struct qmp_handlers qmp_handlers = {
 	.closed = on_qmp_closed,
 };
 
+/* QEMU writes the scratch disk, which never grows, and dumps of memory. */
+static uint64_t largest_file(const struct vmm_config *config)
+{
+	uint64_t dump = config->ram_bytes + DUMP_OVERHEAD;
+	struct stat st;
+
+	if (fstat(config->scratch_fd, &st) < 0 || (uint64_t)st.st_size < dump)
+		return dump;
+	return (uint64_t)st.st_size;
+}
+
 static int spawn(struct vmm *v, const struct vmm_probe *host, const struct vmm_config *config,
 		 int qmp_fd, int stderr_fd, struct err *e)
 {
@@ -384,6 +397,7 @@ static int spawn(struct vmm *v, const struct vmm_probe *host, const struct vmm_c
 		.nfds = nfds,
 		.stdout_fd = stderr_fd,
 		.uid = config->uid,
+		.file_bytes_max = largest_file(config),
 		.netns_fd = config->netns_fd,
 		.own_pid = true,
 		.own_mount = true,

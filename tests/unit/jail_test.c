@@ -141,6 +141,24 @@ static void child_has_limits_and_a_session(void **state)
 	assert_null(strtok_r(NULL, "\n", &save));
 }
 
+static void files_do_not_grow_past_the_limit(void **state)
+{
+	struct jail_spec spec = plain_spec();
+	auto_file FILE *file = tmpfile();
+	const struct jail_fd fds[] = {{.from = fileno(file), .to = 3}};
+	struct stat st;
+
+	(void)state;
+	need_root();
+	spec.fds = fds;
+	spec.nfds = 1;
+	spec.file_bytes_max = 4096;
+	auto_free char *out = output_of_script(&spec, "head -c 10000 /dev/zero >&3; echo $?");
+	assert_int_equal(fstat(fileno(file), &st), 0);
+	assert_int_equal(st.st_size, 4096);
+	assert_string_not_equal(out, "0\n");
+}
+
 static void child_starts_with_signals_reset(void **state)
 {
 	struct jail_spec spec = plain_spec();
@@ -404,6 +422,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(child_keeps_no_privilege),
 		cmocka_unit_test(child_has_limits_and_a_session),
+		cmocka_unit_test(files_do_not_grow_past_the_limit),
 		cmocka_unit_test(child_starts_with_signals_reset),
 		cmocka_unit_test(child_has_just_the_listed_descriptors),
 		cmocka_unit_test(child_environment_is_the_given_one),
