@@ -182,14 +182,20 @@ static int call_agent(struct relay *r, const struct http_head *head)
 	return s;
 }
 
+/* Whether a target, in origin-form, has this path. */
+static bool path_is(const char *target, const char *path)
+{
+	size_t n = strcspn(target, "?");
+	return n == strlen(path) && memcmp(target, path, n) == 0;
+}
+
 /* File transfers are on record; the rest is signals, input and questions to a process that is. */
 static int record(struct sandbox *sb, const struct http_head *head)
 {
-	if (!str_starts(head->target, "/files"))
+	if (!path_is(head->target, "/files"))
 		return 0;
 	auto_free char *path = NULL;
-	if (http_query_get(head->target, "path", &path) < 0)
-		return 0;
+	http_query_get(head->target, "path", &path); /* the agent refuses what can't be read */
 	bool put = str_eq(head->method, "POST");
 	return sandbox_record(sb, put ? "file.put" : "file.get", json_pack("{s:s?}", "path", path));
 }
@@ -270,13 +276,6 @@ bool edge_wants(const struct http_head *head)
 	       http_fields_get(&head->fields, "E2b-Sandbox-Port");
 }
 
-/* The agent's control routes are for spaced alone. */
-static bool is_private(const char *target)
-{
-	size_t n = strcspn(target, "?");
-	return n == strlen("/init") && strncmp(target, "/init", n) == 0;
-}
-
 void edge_serve(struct node *n, struct http_exchange *x)
 {
 	const struct http_head *head = http_exchange_head(x);
@@ -299,9 +298,11 @@ void edge_serve(struct node *n, struct http_exchange *x)
 		reply_not_found(x, id);
 		return;
 	}
-	if (is_private(head->target))
+	if (*head->target != '/') /* other forms would slip by what follows */
+		http_exchange_reply_error(x, 400, "the target must be a path");
+	else if (path_is(head->target, "/init")) /* for spaced alone */
 		http_exchange_reply_error(x, 404, "no such route");
-	else if (str_eq(head->target, "/process.Process/Start") && str_eq(head->method, "POST"))
+	else if (path_is(head->target, "/process.Process/Start") && str_eq(head->method, "POST"))
 		serve_start(sb, x);
 	else if (record(sb, head) < 0)
 		http_exchange_reply_error(x, 503, "the audit log can't be written");

@@ -18,11 +18,17 @@ struct peer {
 	struct err why;
 };
 
+/* Whether text is among what was heard, NUL bytes or not. */
+static inline bool peer_has(const struct peer *p, const char *text)
+{
+	return p->heard.len && memmem(p->heard.data, p->heard.len, text, strlen(text));
+}
+
 static inline void peer_look(struct peer *p)
 {
 	assert_int_equal(buf_reserve(&p->heard, 1), 0);
 	p->heard.data[p->heard.len] = '\0';
-	if (p->awaited && strstr((char *)p->heard.data, p->awaited))
+	if (p->awaited && peer_has(p, p->awaited))
 		p->ok = true;
 }
 
