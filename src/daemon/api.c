@@ -187,7 +187,7 @@ static int append_line(void *user, const char *line, size_t n)
 static void get_audit(struct node *n, struct http_exchange *x)
 {
 	auto_free char *ref = NULL;
-	struct err e;
+	struct err e = {.text = "more records than one answer holds: read audit.jsonl itself"};
 	auto_buf struct buf text;
 	buf_init(&text, AUDIT_TEXT_MAX);
 	if (http_query_get(http_exchange_head(x)->target, "sandbox", &ref) < 0)
@@ -376,6 +376,7 @@ struct api *api_listen(struct node *n, struct err *e)
 	struct api *a = calloc(1, sizeof(*a));
 	if (!a) {
 		close(fd);
+		err_set(e, ENOMEM, "no memory");
 		return NULL;
 	}
 	a->node = n;

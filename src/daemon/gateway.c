@@ -247,8 +247,10 @@ struct gateway *gateway_start(struct node *n, const char *sandbox, const struct 
 			      const struct gateway_ops *ops, void *user, struct err *e)
 {
 	struct gateway *g = calloc(1, sizeof(*g));
-	if (!g)
+	if (!g) {
+		err_set(e, ENOMEM, "no memory");
 		return NULL;
+	}
 	*g = (struct gateway){.node = n, .control = -1, .pidfd = -1, .ops = ops, .user = user};
 	g->sandbox = strdup(sandbox);
 	g->message = malloc(MESSAGE_MAX);

@@ -114,6 +114,8 @@ static void on_idle(struct node *n)
 	struct daemon *d = list_entry(n, struct daemon, node);
 	if (n->closing)
 		leave(d);
+	else
+		uv_timer_again(&d->idle); /* without --auto it was never started, and stays so */
 }
 
 static void on_idle_timer(uv_timer_t *t)
@@ -195,16 +197,16 @@ static int run_daemon(const struct options *o)
 	uv_loop_init(&loop);
 	int r = serve(&d, o, &e);
 	if (r == -EALREADY && o->automatic)
-		return 0;
-	if (r < 0) {
+		r = 0;
+	if (r < 0)
 		log_error("%s", e.text);
-		return EXIT_SPACE;
-	}
+	if (d.api)
+		api_close(d.api);
 	store_close(d.node.store);
 	audit_close(d.node.audit);
 	ca_free(d.node.ca);
 	paths_done(&d.node.paths);
-	return 0;
+	return r < 0 ? EXIT_SPACE : 0;
 }
 
 static int parse_options(int argc, char **argv, struct options *o)

@@ -26,13 +26,15 @@ static int fail(struct store *s, struct err *e)
 struct store *store_open(const char *path, struct err *e)
 {
 	struct store *s = calloc(1, sizeof(*s));
-	if (!s)
+	if (!s) {
+		err_set(e, ENOMEM, "no memory");
 		return NULL;
+	}
 	if (sqlite3_open(path, &s->db) == SQLITE_OK &&
 	    sqlite3_exec(s->db, schema, NULL, NULL, NULL) == SQLITE_OK)
 		return s;
 	fail(s, e);
-	err_prefix(e, "%s", path);
+	err_prefix(e, "%s can't be used (moved away, the node starts without records)", path);
 	store_close(s);
 	return NULL;
 }

@@ -43,8 +43,10 @@ static int open_log(const char *path, int flags)
 struct tasklog *tasklog_open(const char *dir, struct err *e)
 {
 	struct tasklog *l = calloc(1, sizeof(*l));
-	if (!l)
+	if (!l) {
+		err_set(e, ENOMEM, "no memory");
 		return NULL;
+	}
 	list_init(&l->readers);
 	l->generation = 1;
 	l->path = str_printf("%s/task.log", dir);
