@@ -133,6 +133,10 @@ static void sandbox_go(struct sandbox *sb, enum sandbox_state to)
 		if (to < SANDBOX_STOPPING)
 			sandbox_stop(sb, &e);
 	}
+	/* One that is not kept has no record of its end, so that none is left when we are killed
+	 * now. */
+	if (to >= SANDBOX_EXITED && !sb->spec.keep)
+		return;
 	if (store_state(sb, &e) < 0)
 		log_error("%s: %s", sb->id, e.text);
 }
@@ -471,13 +475,15 @@ static int prepare_record(struct sandbox *sb, struct err *e)
 	sb->log = tasklog_open(sb->dir, e);
 	if (!sb->log)
 		return -EIO;
+	r = store_state(sb, e);
+	if (r < 0)
+		return r;
 	json_t *m = json_pack("{s:s, s:s, s:i, s:I, s:b, s:O, s:o}", "name", sandbox_name(sb),
 			      "image", sb->spec.image, "cpus", (int)sb->spec.cpus, "memory_mib",
 			      (json_int_t)sb->spec.memory_mib, "network", sb->spec.network,
 			      "command", sb->spec.command, "policy",
 			      sb->spec.policy ? policy_to_json(sb->spec.policy) : json_null());
-	r = audit_write(sb->node->audit, sb->id, "sandbox.create", m, e);
-	return r < 0 ? r : store_state(sb, e);
+	return audit_write(sb->node->audit, sb->id, "sandbox.create", m, e);
 }
 
 static void drop_listeners(struct sandbox *sb)
