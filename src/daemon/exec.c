@@ -419,6 +419,10 @@ void exec_serve(struct sandbox *sb, struct http_exchange *x, const char *body, s
 		return;
 	}
 	struct served *s = calloc(1, sizeof(*s));
+	if (!s) {
+		http_exchange_reply_error(x, 500, "no memory");
+		return;
+	}
 	auto_free char *user = named_user(http_exchange_head(x));
 	const struct exec_request q = {
 		.start = start,

@@ -60,7 +60,7 @@ static void answer(struct run *run, const char *code, const char *message)
 		return;
 	if (run->request.detach)
 		http_exchange_reply_error(x, str_eq(code, "invalid_argument") ? 400 : 502, "%s",
-					  message);
+					  message ? message : "the task ended without a start");
 	else
 		exec_send_end(x, code, message);
 }
