@@ -345,15 +345,19 @@ static int spec_check(const struct jail_spec *spec, struct err *e)
 /* Yields the pid, with *ret_pidfd, in the parent; 0 in the child; -errno. */
 static long jail_clone(const struct jail_spec *spec, int *ret_pidfd)
 {
+	int pidfd = -1;
 	struct clone_args args = {
 		.flags = CLONE_PIDFD | (spec->own_pid ? CLONE_NEWPID : 0) |
 			 (spec->own_mount ? CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS : 0),
-		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
+		.pidfd = (uint64_t)(uintptr_t)&pidfd,
 		.exit_signal = SIGCHLD,
 	};
 	long pid = syscall(SYS_clone3, &args, sizeof(args));
 
-	return pid < 0 ? -errno : pid;
+	if (pid < 0)
+		return -errno;
+	*ret_pidfd = pidfd;
+	return pid;
 }
 
 /* Waits for exec or for a failed step, and reaps the child in the latter case. */
