@@ -13,8 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 /* out_fd: what becomes standard output; -1: ours. */
 static int proc_spawn(const char *const *argv, int out_fd, pid_t *ret_pid)
 {
