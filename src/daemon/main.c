@@ -109,20 +109,21 @@ static void leave(struct daemon *d)
 	uv_stop(d->node.loop);
 }
 
-static void on_idle(struct node *n)
-{
-	struct daemon *d = list_entry(n, struct daemon, node);
-	if (n->closing)
-		leave(d);
-	else
-		uv_timer_again(&d->idle); /* without --auto it was never started, and stays so */
-}
-
 static void on_idle_timer(uv_timer_t *t)
 {
 	struct daemon *d = t->data;
 	if (d->node.live == 0)
 		leave(d);
+}
+
+static void on_idle(struct node *n)
+{
+	struct daemon *d = list_entry(n, struct daemon, node);
+	if (n->closing)
+		uv_timer_start(&d->idle, on_idle_timer, 1,
+			       0); /* this turn's answers go out first */
+	else
+		uv_timer_again(&d->idle); /* without --auto it was never started, and stays so */
 }
 
 static void on_signal(uv_signal_t *s, int number)

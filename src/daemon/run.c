@@ -18,6 +18,7 @@ struct run {
 	struct sandbox *sb;
 	struct exec *exec;
 	uv_timer_t timer; /* the task's lifetime */
+	bool keep_later;  /* the record is to be kept once a client that detaches has been told */
 	bool timed_out;
 	struct exec_result result; /* how the task ended */
 };
@@ -87,8 +88,11 @@ static void on_started(void *user, uint64_t pid)
 	auto_json json_t *j = json_pack("{s:s, s:s, s:I}", "sandboxID", sandbox_id(run->sb), "name",
 					sandbox_name(run->sb), "pid", (json_int_t)pid);
 	auto_free char *text = j ? doc_to_text(j) : NULL;
-	if (text)
-		http_exchange_reply(take_ptr(run->x), 201, "application/json", text, strlen(text));
+	if (!text)
+		return;
+	http_exchange_reply(take_ptr(run->x), 201, "application/json", text, strlen(text));
+	if (run->keep_later)
+		sandbox_keep(run->sb);
 }
 
 static const struct http_exchange_ops waiting_ops;
@@ -201,6 +205,10 @@ void run_serve(struct node *n, struct http_exchange *x, const char *body, size_t
 	uv_timer_init(n->loop, &run->timer);
 	run->timer.data = run;
 	int r = run_request_parse(body, len, &run->request, &e);
+	if (r == 0 && run->request.detach) {
+		run->keep_later = run->request.spec.keep;
+		run->request.spec.keep = false;
+	}
 	if (r == 0)
 		r = sandbox_create(n, &run->request.spec, &sandbox_ops, run, &run->sb, &e);
 	if (r < 0) {

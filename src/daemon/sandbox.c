@@ -621,6 +621,12 @@ void sandbox_remove(struct sandbox *sb, struct sandbox_waiter *w)
 	sandbox_stop(sb, NULL);
 }
 
+void sandbox_keep(struct sandbox *sb)
+{
+	if (sb->state < SANDBOX_STOPPING)
+		sb->spec.keep = true;
+}
+
 int sandbox_forget(struct sandbox *sb, struct err *e)
 {
 	if (sb->state < SANDBOX_EXITED)

@@ -73,6 +73,9 @@ struct sandbox_waiter {
 };
 void sandbox_remove(struct sandbox *sb, struct sandbox_waiter *w);
 
+/* From now on the record outlives the microVM; without effect on one that is already stopping. */
+void sandbox_keep(struct sandbox *sb);
+
 /* Forgets a record that has no processes. 0 or -errno. */
 int sandbox_forget(struct sandbox *sb, struct err *e);
 

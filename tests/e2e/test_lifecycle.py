@@ -22,7 +22,7 @@ SOAK = int(os.environ.get("SPACE_SOAK", "12"))
 
 def assert_clean(node):
     eventually(lambda: not leftovers(node), lambda: leftovers(node))
-    assert node.names() == []
+    eventually(lambda: node.names() == [], node.names)
     pid = node.daemon_pid()
     eventually(lambda: not held_disks(pid), lambda: held_disks(pid))
 
@@ -167,8 +167,8 @@ def test_terminated_daemon_ends_its_sandboxes_first(own_node):
     assert run.stdout.readline() == b"up\n"
     family = find_processes(node.run_dir)
     end(node.daemon_pid(), signal.SIGTERM)
-    run.communicate(timeout=DEADLINE)
-    assert run.returncode == 125
+    _, err = run.communicate(timeout=DEADLINE)
+    assert (run.returncode, err) == (125, b"space: the sandbox was stopped\n")
     for pid in family:
         end(pid, 0)
     assert leftovers(node, spaced=False) == {}
@@ -206,6 +206,25 @@ def test_detached_sandbox_is_there_until_it_is_removed(own_node):
     assert_clean(node)
     node.ok("run", "-d", "--rm", "--name", "e", "--no-network", "--", "true")
     eventually(lambda: node.names() == [], "it is not removed")
+
+
+def test_detached_run_that_failed_leaves_nothing(own_node):
+    node = own_node
+    done = node.space("run", "-d", "--name", "d", "--no-network", "--", "/nothing/here")
+    assert done.returncode not in (0, 124) and done.stderr.count(b"\n") == 1
+    assert node.names() == []
+    for leave in ("client", "rm", "monitor"):
+        run = node.popen("run", "-d", "--name", "d", "--no-network", "--", "sleep", "1000", stderr=subprocess.PIPE)
+        eventually(lambda: vmm_pids(node), "no monitor")
+        if leave == "client":
+            run.kill()
+        elif leave == "rm":
+            node.ok("rm", "-f", "d")
+        else:
+            os.kill(vmm_pids(node)[0], signal.SIGKILL)
+        _, err = run.communicate(timeout=DEADLINE)
+        assert leave == "client" or (run.returncode == 125 and err.count(b"\n") == 1)
+        assert_clean(node)
 
 
 def test_audit_finds_what_was_changed(own_node):
