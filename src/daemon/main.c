@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@
 
 #define EXIT_SPACE   125
 #define IDLE_EXIT_MS (10u * 60 * 1000) /* --auto: without a living sandbox for so long */
-#define FD_LIMIT     65536
+#define FD_LIMIT     65536             /* open files that we ask for; a sandbox takes some ten */
+#define FD_LIMIT_MIN 1024              /* below which nothing is started */
 
 struct options {
 	bool automatic; /* started by `space` for a call */
@@ -53,21 +55,36 @@ static int usage(void)
 	return EXIT_SPACE;
 }
 
+/* The hard limit too, where we may. */
+static int raise_file_limit(struct err *e)
+{
+	struct rlimit files;
+	const struct rlimit wanted = {FD_LIMIT, FD_LIMIT};
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+		return err_sys(e, errno, "can't tell how many files may be open");
+	if (files.rlim_cur >= FD_LIMIT)
+		return 0;
+	if (files.rlim_max < FD_LIMIT && setrlimit(RLIMIT_NOFILE, &wanted) == 0)
+		return 0;
+	if (files.rlim_max < FD_LIMIT_MIN)
+		return err_set(e, EMFILE, "%d open files are needed, the hard limit is %ju",
+			       FD_LIMIT_MIN, (uintmax_t)files.rlim_max);
+	files.rlim_cur = files.rlim_max < FD_LIMIT ? files.rlim_max : FD_LIMIT;
+	return setrlimit(RLIMIT_NOFILE, &files) < 0
+		       ? err_sys(e, errno, "can't raise the limit of open files")
+		       : 0;
+}
+
 /* No core dumps and no ptrace by others: secrets pass through here. */
 static int harden(struct err *e)
 {
 	const struct rlimit none = {0, 0};
-	struct rlimit files;
 	umask(077);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	if (setrlimit(RLIMIT_CORE, &none) < 0 || prctl(PR_SET_DUMPABLE, 0) < 0)
 		return err_sys(e, errno, "can't turn core dumps off");
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FD_LIMIT) {
-		files.rlim_cur = files.rlim_max < FD_LIMIT ? files.rlim_max : FD_LIMIT;
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
-	return 0;
+	return raise_file_limit(e);
 }
 
 /* -EALREADY: another spaced serves this node. */

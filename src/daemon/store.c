@@ -34,7 +34,10 @@ struct store *store_open(const char *path, struct err *e)
 	    sqlite3_exec(s->db, schema, NULL, NULL, NULL) == SQLITE_OK)
 		return s;
 	fail(s, e);
-	err_prefix(e, "%s can't be used (moved away, the node starts without records)", path);
+	if (sqlite3_errcode(s->db) == SQLITE_NOTADB || sqlite3_errcode(s->db) == SQLITE_CORRUPT)
+		err_prefix(e, "%s is damaged (move it away to start without records)", path);
+	else
+		err_prefix(e, "%s", path);
 	store_close(s);
 	return NULL;
 }

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -189,6 +190,33 @@ def test_second_daemon_says_so(own_node):
     done = subprocess.run([SPACED], env=node.env, capture_output=True, timeout=30)
     assert done.returncode == 125
     assert done.stderr.startswith(b"spaced: another spaced serves ")
+
+
+def start_error(node, *before):
+    done = subprocess.run([*before, SPACED], env=node.env, capture_output=True, timeout=30)
+    assert done.returncode == 125
+    assert done.stderr.startswith(b"spaced: ") and done.stderr.count(b"\n") == 1
+    return done.stderr
+
+
+def test_daemon_that_cannot_start_says_why(own_node):
+    node = own_node
+    node.names()
+    others_run = {**node.env, "SPACE_RUN_DIR": str(node.root / "run2")}
+    done = subprocess.run([SPACED], env=others_run, capture_output=True, timeout=30)
+    assert (done.returncode, done.stderr.count(b"\n")) == (125, 1)
+    assert b"another spaced writes the audit log" in done.stderr
+    end(node.daemon_pid())
+    few = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "prlimit", "--nofile=100:100"]
+    assert b"open files are needed" in start_error(node, *few)
+    (node.state / "space.db").write_bytes(b"garbage" * 100)
+    assert b"move it away" in start_error(node)
+    (node.state / "space.db").unlink()
+    log = node.state / "audit" / "audit.jsonl"
+    log.write_bytes(log.read_bytes() + b"garbage\n")
+    assert b"move its directory away" in start_error(node)
+    shutil.rmtree(log.parent)
+    assert node.names() == []
 
 
 def test_detached_sandbox_is_there_until_it_is_removed(own_node):
