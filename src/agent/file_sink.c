@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 
-#define OPEN_FLAGS (O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+#define OPEN_FLAGS (O_WRONLY | O_NONBLOCK | O_NOCTTY)
 
 static int make_parents(const char *path)
 {
@@ -28,12 +28,12 @@ static int make_parents(const char *path)
 static int open_file(struct file_sink *s, const char *path, mode_t mode)
 {
 	struct stat st;
-	s->fd = open(path, OPEN_FLAGS | O_CREAT | O_EXCL, 0666);
+	s->fd = open(path, OPEN_FLAGS | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	s->made = s->fd >= 0;
 	if (s->fd < 0 && errno == EEXIST)
-		s->fd = open(path, OPEN_FLAGS);
+		s->fd = open(path, OPEN_FLAGS | O_CLOEXEC);
 	if (s->fd < 0 && errno == ENOENT && !s->made)
-		s->fd = open(path, OPEN_FLAGS | O_CREAT, 0666); /* a link to nowhere */
+		s->fd = open(path, OPEN_FLAGS | O_CREAT | O_CLOEXEC, 0666); /* a link to nowhere */
 	if (s->fd < 0)
 		return -errno;
 	if (fstat(s->fd, &st) < 0)
