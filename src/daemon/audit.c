@@ -350,10 +350,12 @@ int audit_verify(const char *dir, struct audit_verdict *ret, struct err *e)
 static bool line_matches(const char *line, size_t n, const char *ref, json_t *ids)
 {
 	auto_json json_t *j = doc_parse_json(line, n, NULL);
-	const char *id = NULL, *name = NULL;
+	const char *id = NULL, *kind = NULL, *name = NULL;
 	if (!j || doc_opt_string(j, "sandbox", &id, NULL) < 0 || !id)
 		return false;
-	if (doc_opt_string(j, "name", &name, NULL) == 0 && str_eq(name, ref))
+	/* Other kinds have a name that the guest chose: one that it asked DNS for. */
+	if (doc_opt_string(j, "kind", &kind, NULL) == 0 && str_eq(kind, "sandbox.create") &&
+	    doc_opt_string(j, "name", &name, NULL) == 0 && str_eq(name, ref))
 		json_object_set_new(ids, id, json_true());
 	return str_eq(id, ref) || json_object_get(ids, id);
 }

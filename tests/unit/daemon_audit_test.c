@@ -320,6 +320,19 @@ static void records_are_found_by_id_and_by_name(void **state)
 	assert_int_equal(none, 0);
 }
 
+/* A sandbox's gateway records what its guest says, such as the names that it asks for. */
+static void only_its_creation_gives_a_sandbox_its_name(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+	assert_int_equal(
+		audit_write(f->audit, "i8", "egress.dns", json_pack("{s:s}", "name", "w"), &e), 0);
+	assert_int_equal(audit_write(f->audit, "i8", "sandbox.exited", NULL, &e), 0);
+	unsigned count = 0;
+	assert_int_equal(audit_each(f->dir, "w", count_line, &count, &e), 0);
+	assert_int_equal(count, 0);
+}
+
 #define WITH_LOG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -339,6 +352,7 @@ int main(void)
 		WITH_LOG(record_that_cannot_be_written_leaves_the_log_whole),
 		WITH_LOG(members_cannot_pose_as_the_chain),
 		WITH_LOG(records_are_found_by_id_and_by_name),
+		WITH_LOG(only_its_creation_gives_a_sandbox_its_name),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
