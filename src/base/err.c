@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
+
 int err_set(struct err *e, int code, const char *fmt, ...)
 {
 	if (e) {
@@ -13,6 +15,7 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 		va_start(ap, fmt);
 		vsnprintf(e->text, sizeof(e->text), fmt, ap);
 		va_end(ap);
+		str_drop_partial(e->text);
 		e->code = code;
 	}
 	return -code;
@@ -28,6 +31,7 @@ int err_sys(struct err *e, int code, const char *fmt, ...)
 		e->code = code;
 		size_t n = strlen(e->text);
 		snprintf(e->text + n, sizeof(e->text) - n, ": %s", strerrordesc_np(code));
+		str_drop_partial(e->text);
 	}
 	return -code;
 }
@@ -45,5 +49,6 @@ int err_prefix(struct err *e, const char *fmt, ...)
 	va_end(ap);
 	size_t n = strlen(e->text);
 	snprintf(e->text + n, sizeof(e->text) - n, ": %s", old);
+	str_drop_partial(e->text);
 	return -e->code;
 }

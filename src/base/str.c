@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/str.h"
 
+#include <ctype.h>
 #include <endian.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -167,6 +168,31 @@ bool str_is_utf8(const void *data, size_t n)
 		n -= len;
 	}
 	return true;
+}
+
+void str_drop_partial(char *s)
+{
+	size_t n = strlen(s), back = 1;
+	while (back < n && back < 4 && ((uint8_t)s[n - back] & 0xc0) == 0x80)
+		back++;
+	if (back > n)
+		return;
+	uint8_t lead = (uint8_t)s[n - back];
+	size_t want = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+	if (back < want)
+		s[n - back] = '\0';
+}
+
+bool str_same_field(const char *a, const char *b)
+{
+	for (;; a++, b++) {
+		int x = *a == '_' ? '-' : tolower((unsigned char)*a);
+		int y = *b == '_' ? '-' : tolower((unsigned char)*b);
+		if (x != y)
+			return false;
+		if (!x)
+			return true;
+	}
 }
 
 void hex_encode(const void *data, size_t n, char *out)

@@ -37,6 +37,13 @@ bool str_is_env_name(const char *s);
 /* True when p[0 .. n) is valid UTF-8 (no surrogates, no overlong forms). */
 bool str_is_utf8(const void *p, size_t n);
 
+/* Drops an unfinished UTF-8 sequence at the end of s, as cutting it to a size leaves one. */
+void str_drop_partial(char *s);
+
+/* True for names of HTTP fields that are one name to servers in the way of CGI, to which '_' is '-' and case nothing.
+   Source: RFC 3875, section 4.1.18. */
+bool str_same_field(const char *a, const char *b);
+
 /* Lower-case hex of n bytes into out[2n + 1]. */
 void hex_encode(const void *p, size_t n, char *out);
 

@@ -84,12 +84,21 @@ static void finish(struct exec *ex)
 	ops->ended(user, &result);
 }
 
+/* Both may be the guest's, and as long as it likes; records and answers take whole characters only.
+ */
+static void set_error(struct exec *ex, const char *code, const char *message)
+{
+	struct exec_result *r = &ex->result;
+	snprintf(r->code, sizeof(r->code), "%s", *code ? code : "unknown");
+	snprintf(r->message, sizeof(r->message), "%s", message);
+	str_drop_partial(r->code);
+	str_drop_partial(r->message);
+}
+
 static void fail(struct exec *ex, const char *code, const char *message)
 {
-	if (!ex->result.code[0]) {
-		snprintf(ex->result.code, sizeof(ex->result.code), "%s", code);
-		snprintf(ex->result.message, sizeof(ex->result.message), "%s", message);
-	}
+	if (!ex->result.code[0])
+		set_error(ex, code, message);
 	finish(ex);
 }
 
@@ -132,12 +141,9 @@ static void look_at_stream_end(struct exec *ex, const struct envelope *env)
 	const char *code = NULL, *message = "";
 	if (error && doc_want_string(error, "code", &code, NULL) == 0) {
 		doc_opt_string(error, "message", &message, NULL);
-		snprintf(ex->result.code, sizeof(ex->result.code), "%s", code);
-		snprintf(ex->result.message, sizeof(ex->result.message), "%s", message);
+		set_error(ex, code, message);
 	} else if (!ex->result.ended) {
-		snprintf(ex->result.code, sizeof(ex->result.code), "unavailable");
-		snprintf(ex->result.message, sizeof(ex->result.message),
-			 "the agent gave no result for the process");
+		set_error(ex, "unavailable", "the agent gave no result for the process");
 	}
 }
 

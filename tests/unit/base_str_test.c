@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/err.h"
 #include "base/str.h"
 
 static void sizes_take_units_and_default_to_mib(void **state)
@@ -165,6 +166,39 @@ static void base64_judges_every_byte_at_every_place(void **state)
 	}
 }
 
+/* Characters of 1 to 4 bytes, cut after each byte. */
+static void partial_sequence_is_dropped_and_nothing_else(void **state)
+{
+	(void)state;
+	static const char text[] = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z";
+	static const size_t kept[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11};
+	for (size_t n = 0; n < sizeof(text); n++) {
+		char cut[sizeof(text)] = "";
+		memcpy(cut, text, n);
+		str_drop_partial(cut);
+		assert_int_equal(strlen(cut), kept[n]);
+		assert_memory_equal(cut, text, kept[n]);
+	}
+}
+
+static void long_errors_stay_utf8(void **state)
+{
+	(void)state;
+	char text[ERR_TEXT_MAX + 8] = "";
+	for (size_t n = 0; n + 3 < sizeof(text); n += 3)
+		memcpy(text + n, "\xe2\x82\xac", 4);
+	for (size_t skip = 0; skip < 3; skip++) {
+		struct err e;
+		err_set(&e, EIO, "%.*s%s", (int)skip, "ab", text);
+		assert_true(str_is_utf8(e.text, strlen(e.text)));
+		assert_true(strlen(e.text) > ERR_TEXT_MAX - 4);
+		err_prefix(&e, "%.*s", (int)skip, "cd");
+		assert_true(str_is_utf8(e.text, strlen(e.text)));
+		err_sys(&e, EIO, "%.*s%s", (int)skip, "ab", text);
+		assert_true(str_is_utf8(e.text, strlen(e.text)));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -173,6 +207,8 @@ int main(void)
 		cmocka_unit_test(numbers_keep_to_their_range),
 		cmocka_unit_test(names_are_short_and_plain),
 		cmocka_unit_test(utf8_is_judged_strictly),
+		cmocka_unit_test(partial_sequence_is_dropped_and_nothing_else),
+		cmocka_unit_test(long_errors_stay_utf8),
 		cmocka_unit_test(base64_round_trips_every_length),
 		cmocka_unit_test(base64_takes_both_alphabets_and_no_padding),
 		cmocka_unit_test(base64_refuses_what_is_none),
