@@ -2,19 +2,21 @@
 /*
  * Fields are chosen, not copied: what the Connection field lists is dropped with it, framing is
  * left to the codec, which makes it anew, and offers of other protocols (Upgrade, Alt-Svc) are
- * dropped, for the gateway could not judge them.
+ * dropped, for the gateway could not judge them. What a server may read as one of these is one:
+ * CGI does not tell Proxy_Authorization from Proxy-Authorization.
  */
 #include "egress/fields.h"
 
 #include <string.h>
 #include <strings.h>
 
+#include "base/str.h"
 #include "vault/secret.h"
 
 static bool in_list(const char *name, const char *const *list)
 {
 	for (; *list; list++)
-		if (!strcasecmp(name, *list))
+		if (str_same_field(name, *list))
 			return true;
 	return false;
 }
@@ -51,7 +53,10 @@ static bool is_hop_by_hop(const struct http_fields *in, const char *name, bool l
 	static const char *const known[] = {
 		"Connection", "Content-Length",    "HTTP2-Settings", "Keep-Alive", "TE",
 		"Trailer",    "Transfer-Encoding", "Upgrade",        NULL};
-	return in_list(name, known) || !strncasecmp(name, "Proxy-", 6) ||
+	static const size_t proxy = sizeof("Proxy") - 1;
+	bool of_proxy =
+		!strncasecmp(name, "Proxy", proxy) && (name[proxy] == '-' || name[proxy] == '_');
+	return in_list(name, known) || of_proxy ||
 	       (listed && any_has_token(in, "Connection", name));
 }
 
@@ -73,7 +78,7 @@ void fields_for_upstream(struct fields *f, const struct http_fields *in, const c
 		if (is_hop_by_hop(in, name, listed) || in_list(name, ours))
 			continue;
 		if (credential &&
-		    (secret_is_credential_field(name) || !strcasecmp(name, "Accept-Encoding")))
+		    (secret_is_credential_field(name) || str_same_field(name, "Accept-Encoding")))
 			continue;
 		add(f, name, in->list[i].value);
 	}

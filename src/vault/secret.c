@@ -351,7 +351,7 @@ bool secret_is_credential_field(const char *name)
 		"X-Vault-Token",
 	};
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (!strcasecmp(name, known[i]))
+		if (str_same_field(name, known[i]))
 			return true;
 	return false;
 }

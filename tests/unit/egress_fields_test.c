@@ -75,6 +75,18 @@ static void exactly_one_credential_leaves(void **state)
 		"Host: api.example.com\nAccept: */*\nAccept-Encoding: identity\nAuthorization: Bearer real\n");
 }
 
+/* CGI and its heirs give a server X_Api_Key and X-Api-Key under one name. */
+static void underscores_hide_no_field(void **state)
+{
+	(void)state;
+	request("X_Api_Key: guest\nX_Auth-Token: guest\nProxy_Authorization: x\nTransfer_Encoding: chunked\n"
+		"Content_Length: 3\nHost_: x\nAccept_Encoding: br\nX_Stays: 1\n",
+		"Bearer real",
+		"Host: api.example.com\nHost_: x\nX_Stays: 1\nAccept-Encoding: identity\nAuthorization: Bearer real\n");
+	request("X_Api_Key: guest\nTransfer_Encoding: chunked\nHTTP2_Settings: A\n", NULL,
+		"Host: api.example.com\nX_Api_Key: guest\n");
+}
+
 static void connection_cannot_drop_the_injected_credential(void **state)
 {
 	(void)state;
@@ -130,6 +142,7 @@ int main(void)
 		cmocka_unit_test(host_is_the_canonical_one_whatever_connection_lists),
 		cmocka_unit_test(own_credentials_stay_without_an_injected_one),
 		cmocka_unit_test(exactly_one_credential_leaves),
+		cmocka_unit_test(underscores_hide_no_field),
 		cmocka_unit_test(connection_cannot_drop_the_injected_credential),
 		cmocka_unit_test(response_fields_are_chosen),
 		cmocka_unit_test(full_head_has_room_for_ours),
