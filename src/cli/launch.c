@@ -110,7 +110,7 @@ static _Noreturn void child_exec(const char *path, int ready_fd, int log_fd, int
 	if (ready < 0 || dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0 ||
 	    dup2(ready, READY_FD) < 0 || chdir("/") < 0)
 		_exit(CLI_FAILED);
-	close(ready);
+	close_range(READY_FD + 1, ~0u, 0); /* of our caller's nothing goes along */
 	char *const argv[] = {(char *)path, "--auto", "--ready-fd", "3", NULL};
 	char *env[ENV_MAX + 1];
 	spaced_environment(env);

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import select
 import shutil
 import signal
 import socket
@@ -114,6 +115,16 @@ def break_off(node, i, how, rng):
     process.wait(timeout=DEADLINE)
     process.stderr.close()
     return how, process.returncode
+
+
+def test_spaced_holds_nothing_of_its_starter(own_node):
+    read_end, write_end = os.pipe()
+    assert own_node.popen("ls", pass_fds=[write_end], stdout=subprocess.DEVNULL).wait(timeout=30) == 0
+    os.close(write_end)
+    assert own_node.daemon_pid()
+    ended, _, _ = select.select([read_end], [], [], 10)
+    assert ended and os.read(read_end, 1) == b"", "spaced still has the other end"
+    os.close(read_end)
 
 
 def test_runs_broken_off_at_any_moment_leave_nothing(own_node):
