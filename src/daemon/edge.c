@@ -8,9 +8,9 @@
 #include "base/cleanup.h"
 #include "base/guest.h"
 #include "base/str.h"
-#include "daemon/exec.h"
 #include "daemon/guest.h"
 #include "daemon/sandbox.h"
+#include "daemon/start.h"
 
 #define HEAD_TIMEOUT_MS \
 	(10u * 60 * 1000) /* an upload may be long under way before the agent answers */
@@ -220,44 +220,6 @@ static void relay_start(struct sandbox *sb, struct http_exchange *x)
 	http_exchange_read(x, true);
 }
 
-struct pending {
-	struct node *node;
-	char *id;
-};
-
-static void on_start_collected(void *user, struct http_exchange *x, const char *body, size_t n)
-{
-	struct pending *p = user;
-	struct sandbox *sb = sandbox_find_id(p->node, p->id);
-	if (sb && sandbox_state(sb) == SANDBOX_RUNNING)
-		exec_serve(sb, x, body, n);
-	else
-		http_exchange_reply_error(x, 502, "the sandbox was stopped");
-	free(p->id);
-	free(p);
-}
-
-static void on_start_gone(void *user)
-{
-	struct pending *p = user;
-	free(p->id);
-	free(p);
-}
-
-static void serve_start(struct sandbox *sb, struct http_exchange *x)
-{
-	struct pending *p = calloc(1, sizeof(*p));
-	char *id = strdup(sandbox_id(sb));
-	if (!p || !id) {
-		free(p);
-		free(id);
-		http_exchange_reply_error(x, 500, "no memory");
-		return;
-	}
-	*p = (struct pending){.node = sandbox_node(sb), .id = id};
-	http_exchange_collect(x, EXEC_REQUEST_MAX, on_start_collected, on_start_gone, p);
-}
-
 /* E2B's clients read this exact form. */
 static void reply_not_found(struct http_exchange *x, const char *id)
 {
@@ -303,7 +265,7 @@ void edge_serve(struct node *n, struct http_exchange *x)
 	else if (path_is(head->target, "/init")) /* for spaced alone */
 		http_exchange_reply_error(x, 404, "no such route");
 	else if (path_is(head->target, "/process.Process/Start") && str_eq(head->method, "POST"))
-		serve_start(sb, x);
+		start_serve(sb, x);
 	else if (record(sb, head) < 0)
 		http_exchange_reply_error(x, 503, "the audit log can't be written");
 	else

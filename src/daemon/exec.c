@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/doc.h"
 #include "base/str.h"
+#include "daemon/event_stream.h"
 #include "daemon/guest.h"
 #include "http/envelope.h"
 
@@ -37,31 +38,6 @@ static void exec_free(struct exec *ex)
 	free(ex);
 }
 
-void exec_send_event(struct http_exchange *x, json_t *event)
-{
-	auto_json json_t *j = event;
-	auto_free char *text = j ? doc_to_text(j) : NULL;
-	struct buf b;
-	buf_init(&b, EXEC_EVENT_MAX + ENVELOPE_HEAD);
-	if (text && envelope_write(&b, ENVELOPE_MESSAGE, text, strlen(text)) == 0)
-		http_exchange_write(x, b.data, b.len);
-	buf_done(&b);
-}
-
-void exec_send_end(struct http_exchange *x, const char *code, const char *message)
-{
-	auto_json json_t *j =
-		code ? json_pack("{s:{s:s, s:s}}", "error", "code", code, "message", message)
-		     : json_object();
-	auto_free char *text = j ? doc_to_text(j) : NULL;
-	struct buf b;
-	buf_init(&b, 4096);
-	if (text && envelope_write(&b, ENVELOPE_END, text, strlen(text)) == 0)
-		http_exchange_write(x, b.data, b.len);
-	buf_done(&b);
-	http_exchange_end(x);
-}
-
 /* Ends it from our side with what is known. */
 static void finish(struct exec *ex)
 {
@@ -76,7 +52,7 @@ static void finish(struct exec *ex)
 	if (ex->x && !ex->own_stream) {
 		struct http_exchange *x = take_ptr(ex->x);
 		if (ex->stream_started)
-			exec_send_end(x, result.code[0] ? result.code : NULL, result.message);
+			event_stream_end(x, result.code[0] ? result.code : NULL, result.message);
 		else
 			http_exchange_reply_error(x, 502, "%s", result.message);
 	}
@@ -168,7 +144,7 @@ static void on_agent_body(void *user, const uint8_t *p, size_t n)
 	}
 	for (;;) {
 		struct envelope env;
-		ssize_t used = envelope_read(ex->in.data, ex->in.len, EXEC_EVENT_MAX, &env);
+		ssize_t used = envelope_read(ex->in.data, ex->in.len, EVENT_MAX, &env);
 		if (used == -EAGAIN)
 			return;
 		if (used < 0) {
@@ -186,17 +162,6 @@ static void on_agent_body(void *user, const uint8_t *p, size_t n)
 	}
 }
 
-static int start_stream(struct exec *ex)
-{
-	struct http_fields fields = {0};
-	int r = http_fields_add(&fields, "Content-Type", "application/connect+json");
-	if (r == 0)
-		r = http_exchange_start(ex->x, 200, &fields, HTTP_CHUNKED, 0);
-	http_fields_done(&fields);
-	ex->stream_started = r == 0;
-	return r;
-}
-
 static void on_agent_head(void *user, const struct http_head *head)
 {
 	struct exec *ex = user;
@@ -206,7 +171,10 @@ static void on_agent_head(void *user, const struct http_head *head)
 		fail(ex, "unavailable", text);
 		return;
 	}
-	if (ex->x && !ex->own_stream && start_stream(ex) < 0)
+	if (!ex->x || ex->own_stream)
+		return;
+	ex->stream_started = event_stream_open(ex->x) == 0;
+	if (!ex->stream_started)
 		fail(ex, "internal", "no memory");
 }
 
@@ -259,7 +227,10 @@ static void on_client_drained(void *user)
 static void on_client_gone(void *user)
 {
 	struct exec *ex = user;
-	exec_drop_client(ex);
+	ex->x = NULL;
+	if (ex->paused)
+		http_client_read(ex->agent, true);
+	ex->paused = false;
 	ex->ops->client_gone(ex->user);
 }
 
@@ -269,14 +240,6 @@ static const struct http_exchange_ops client_ops = {
 	.drained = on_client_drained,
 	.gone = on_client_gone,
 };
-
-void exec_drop_client(struct exec *ex)
-{
-	ex->x = NULL;
-	if (ex->paused)
-		http_client_read(ex->agent, true);
-	ex->paused = false;
-}
 
 void exec_cancel(struct exec *ex)
 {
@@ -338,7 +301,7 @@ struct exec *exec_start(struct sandbox *sb, const struct exec_request *q,
 	}
 	*ex = (struct exec){
 		.sb = sb, .own_stream = q->own_stream, .task = q->task, .ops = ops, .user = user};
-	buf_init(&ex->in, EXEC_EVENT_MAX + ENVELOPE_HEAD + (256u << 10));
+	buf_init(&ex->in, EVENT_MAX + ENVELOPE_HEAD + (256u << 10));
 	list_init(&ex->link.link);
 	int r = audit_write(sandbox_node(sb)->audit, sandbox_id(sb), "exec.start",
 			    json_pack("{s:o, s:s?, s:b}", "argv", argv_of(q->start), "user",
@@ -360,85 +323,4 @@ struct exec *exec_start(struct sandbox *sb, const struct exec_request *q,
 	}
 	exec_free(ex);
 	return NULL;
-}
-
-static void served_started(void *user, uint64_t pid)
-{
-	(void)user;
-	(void)pid;
-}
-
-static void served_ended(void *user, const struct exec_result *result)
-{
-	free(user);
-	(void)result;
-}
-
-struct served {
-	struct exec *ex;
-};
-
-static void served_client_gone(void *user)
-{
-	struct served *s = user;
-	exec_cancel(s->ex);
-	free(s);
-}
-
-static const struct exec_ops served_ops = {
-	.started = served_started,
-	.ended = served_ended,
-	.client_gone = served_client_gone,
-};
-
-/* The user that a client names by Basic authorization, a heap string; NULL: none, or not to be
- * understood. */
-static char *named_user(const struct http_head *head)
-{
-	const char *v = http_fields_get(&head->fields, "Authorization");
-	if (!v || !str_starts(v, "Basic "))
-		return NULL;
-	v += strlen("Basic ");
-	size_t n = strlen(v);
-	char *plain = malloc(n + 4);
-	ssize_t len = plain ? base64_decode(v, n, plain) : -ENOMEM;
-	if (len < 0) {
-		free(plain);
-		return NULL;
-	}
-	plain[len] = '\0';
-	plain[strcspn(plain, ":")] = '\0';
-	return plain;
-}
-
-void exec_serve(struct sandbox *sb, struct http_exchange *x, const char *body, size_t n)
-{
-	struct envelope env;
-	struct err e = {0};
-	ssize_t used = envelope_read((const uint8_t *)body, n, EXEC_REQUEST_MAX, &env);
-	auto_json json_t *start = NULL;
-	if (used >= 0 && (size_t)used == n && env.flag == ENVELOPE_MESSAGE)
-		start = doc_parse_json((const char *)env.payload, env.len, &e);
-	if (!start) {
-		http_exchange_reply_error(
-			x, 400, "Start wants one envelope with a JSON message: %s", e.text);
-		return;
-	}
-	struct served *s = calloc(1, sizeof(*s));
-	if (!s) {
-		http_exchange_reply_error(x, 500, "no memory");
-		return;
-	}
-	auto_free char *user = named_user(http_exchange_head(x));
-	const struct exec_request q = {
-		.start = start,
-		.linux_user = user,
-		.timeout_ms = http_fields_get(&http_exchange_head(x)->fields, "Connect-Timeout-Ms"),
-		.x = x,
-	};
-	s->ex = exec_start(sb, &q, &served_ops, s, &e);
-	if (!s->ex) {
-		free(s);
-		http_exchange_reply_error(x, 502, "%s", e.text);
-	}
 }

@@ -13,7 +13,6 @@
 #include "daemon/sandbox.h"
 #include "http/server.h"
 
-#define EXEC_EVENT_MAX   (1u << 20) /* bytes of one event */
 #define EXEC_REQUEST_MAX (4u << 20) /* bytes of a Start request */
 
 struct exec;
@@ -49,14 +48,3 @@ struct exec *exec_start(struct sandbox *sb, const struct exec_request *request,
 
 /* Lets go of it: the process in the guest runs on. x is left to the caller. */
 void exec_cancel(struct exec *ex);
-
-/* Events go to no client from now on. */
-void exec_drop_client(struct exec *ex);
-
-/* Serves `Start` of a client: request is the body, one envelope. x is dead after it or answered
- * later. */
-void exec_serve(struct sandbox *sb, struct http_exchange *x, const char *body, size_t n);
-
-/* Sends an event, or the end of a stream, to x. error may be NULL. */
-void exec_send_event(struct http_exchange *x, json_t *event); /* takes event over */
-void exec_send_end(struct http_exchange *x, const char *code, const char *message);

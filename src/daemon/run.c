@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "daemon/event_stream.h"
 #include "daemon/exec.h"
 #include "daemon/request.h"
 #include "daemon/sandbox.h"
@@ -63,7 +64,7 @@ static void answer(struct run *run, const char *code, const char *message)
 		http_exchange_reply_error(x, str_eq(code, "invalid_argument") ? 400 : 502, "%s",
 					  message ? message : "the task ended without a start");
 	else
-		exec_send_end(x, code, message);
+		event_stream_end(x, code, message);
 }
 
 static void on_gone(void *user, const struct err *why)
@@ -181,15 +182,11 @@ static const struct http_exchange_ops waiting_ops = {
 
 static int open_stream(struct run *run)
 {
-	struct http_fields fields = {0};
-	int r = http_fields_add(&fields, "Content-Type", "application/connect+json");
+	int r = event_stream_open(run->x);
 	if (r == 0)
-		r = http_exchange_start(run->x, 200, &fields, HTTP_CHUNKED, 0);
-	http_fields_done(&fields);
-	if (r == 0)
-		exec_send_event(run->x,
-				json_pack("{s:{s:{s:s, s:s}}}", "event", "sandbox", "sandboxID",
-					  sandbox_id(run->sb), "name", sandbox_name(run->sb)));
+		event_stream_send(run->x,
+				  json_pack("{s:{s:{s:s, s:s}}}", "event", "sandbox", "sandboxID",
+					    sandbox_id(run->sb), "name", sandbox_name(run->sb)));
 	return r;
 }
 

@@ -1,69 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making, booting and ending sandboxes. Theory of operation: everything that could be left behind
+ * Making and ending sandboxes. Theory of operation: everything that could be left behind
  * is held by a descriptor (slot, disk) or dies with us (monitor, gateway); what remains is one
  * directory and one record, which a new spaced clears. Ending waits for both processes, then
  * releases the rest.
  */
 #include "daemon/sandbox.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/guest.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "daemon/console.h"
-#include "daemon/gateway.h"
-#include "daemon/guest.h"
-#include "image/image.h"
+#include "daemon/sandbox_state.h"
 
-#define BOOT_TIMEOUT_MS (180u * 1000) /* software emulation on a busy host is slow */
-#define INIT_TIMEOUT_MS (60u * 1000)
-#define DISK_FREE_MIN                                                                 \
-	(128u << 20)   /* bytes free where disks live, below which nothing is started \
-			*/
-#define ID_RANDOM   19 /* characters behind the first */
-#define TOKEN_BYTES 16
-
-struct sandbox {
-	struct list link;
-	struct node *node;
-	struct sandbox_spec spec;
-	char id[ID_RANDOM + 2];
-	char token[2 * TOKEN_BYTES + 1];
-	enum sandbox_state state;
-	uint64_t started_ms, ended_ms;
-	int exit_code;
-	char *reason;
-	char *dir;
-	int seat; /* index of its uids, -1: none */
-
-	struct image image;
-	struct slot slot;
-	int scratch_fd;
-	struct console *console;
-	struct tasklog *log;
-	struct vmm *vmm;
-	struct gateway *gateway;
-	bool gateway_ready, agent_ready, killed;
-	struct guest_call *init_call; /* while it runs */
-
-	uv_timer_t timer; /* the boot's deadline; later, what brings on_stop_timer and
-			     on_finish_timer */
-	struct err why;   /* the first thing that went wrong */
-	struct list links, waiters;
-	const struct sandbox_ops *ops;
-	void *user;
-};
+#define DISK_FREE_MIN (128u << 20)          /* bytes free for disks, below which nothing starts */
+#define ID_RANDOM     (SANDBOX_ID_SIZE - 2) /* characters behind the first */
+#define TOKEN_BYTES   (SANDBOX_TOKEN_SIZE / 2)
 
 static const char *const state_names[] = {"creating", "booting", "running",
 					  "stopping", "exited",  "failed"};
@@ -117,8 +76,7 @@ static int store_state(struct sandbox *sb, struct err *e)
 	return store_put(sb->node->store, &r, e);
 }
 
-/* The one place where the state changes. */
-static void sandbox_go(struct sandbox *sb, enum sandbox_state to)
+void sandbox_go(struct sandbox *sb, enum sandbox_state to)
 {
 	if (!state_may_follow(sb->state, to))
 		abort();
@@ -168,25 +126,20 @@ static void sandbox_free(struct sandbox *sb)
 	uv_close((uv_handle_t *)&sb->timer, on_timer_closed);
 }
 
-static void drop_fd(int *fd)
-{
-	if (*fd >= 0)
-		close(take_fd(*fd));
-}
-
 static void sandbox_release(struct sandbox *sb)
 {
 	console_close(sb->console);
 	sb->console = NULL;
 	slot_close(&sb->slot);
-	drop_fd(&sb->scratch_fd);
+	if (sb->scratch_fd >= 0)
+		close(take_fd(sb->scratch_fd));
 	image_done(&sb->image);
 	if (sb->seat >= 0)
 		sb->node->seat_taken[sb->seat] = false;
 	sb->seat = -1;
 }
 
-static void forget(struct sandbox *sb)
+void sandbox_erase(struct sandbox *sb)
 {
 	struct err e;
 	tasklog_close(sb->log);
@@ -216,7 +169,7 @@ static void finish(struct sandbox *sb)
 	list_move_all(&waiters, &sb->waiters);
 	sb->ops = NULL;
 	if (!sb->spec.keep)
-		forget(sb);
+		sandbox_erase(sb);
 	if (ops)
 		ops->gone(user, why.code ? &why : NULL);
 	while (!list_empty(&waiters)) {
@@ -234,7 +187,7 @@ static void on_finish_timer(uv_timer_t *t)
 	finish(t->data);
 }
 
-static void maybe_finish(struct sandbox *sb)
+void sandbox_maybe_finish(struct sandbox *sb)
 {
 	if (sb->killed && !sb->vmm && !sb->gateway)
 		uv_timer_start(&sb->timer, on_finish_timer, 0, 0);
@@ -255,7 +208,7 @@ static void on_stop_timer(uv_timer_t *t)
 	if (sb->gateway)
 		gateway_kill(sb->gateway);
 	sb->killed = true;
-	maybe_finish(sb);
+	sandbox_maybe_finish(sb);
 }
 
 void sandbox_stop(struct sandbox *sb, const struct err *why)
@@ -270,141 +223,7 @@ void sandbox_stop(struct sandbox *sb, const struct err *why)
 	uv_timer_start(&sb->timer, on_stop_timer, 0, 0);
 }
 
-static void fail(struct sandbox *sb, struct err *why, const char *what)
-{
-	if (what)
-		err_prefix(why, "%s", what);
-	sandbox_stop(sb, why);
-}
-
-static void maybe_ready(struct sandbox *sb)
-{
-	bool network = sb->gateway_ready || !sb->spec.network;
-	if (sb->state != SANDBOX_BOOTING || !sb->agent_ready || !network)
-		return;
-	uv_timer_stop(&sb->timer);
-	sandbox_go(sb, SANDBOX_RUNNING);
-	if (sb->state == SANDBOX_RUNNING && sb->ops)
-		sb->ops->ready(sb->user);
-}
-
-static void on_init_done(void *user, unsigned status, const struct err *why)
-{
-	struct sandbox *sb = user;
-	struct err e;
-	sb->init_call = NULL;
-	if (why) {
-		e = *why;
-		fail(sb, &e, "the agent did not take its instructions");
-	} else if (status != 204) {
-		err_set(&e, EPROTO, "the agent refused its instructions with status %u", status);
-		fail(sb, &e, NULL);
-	} else {
-		sb->agent_ready = true;
-		maybe_ready(sb);
-	}
-}
-
-/* What the agent must know before any task runs. The values of secrets are not among it. */
-static json_t *init_message(const struct sandbox *sb)
-{
-	uint8_t random[64], machine[16];
-	char entropy[96], machine_id[33], now[CLOCK_RFC3339_SIZE];
-	random_bytes(random, sizeof(random));
-	base64_encode(random, sizeof(random), entropy);
-	random_bytes(machine, sizeof(machine));
-	hex_encode(machine, sizeof(machine), machine_id);
-	clock_rfc3339(clock_wall_ms(), now);
-
-	json_t *env = json_copy(sb->image.env);
-	json_object_set_new(env, "E2B_SANDBOX", json_string("true"));
-	json_object_set_new(env, "E2B_SANDBOX_ID", json_string(sb->id));
-	json_object_set_new(env, "E2B_TEMPLATE_ID", json_string(sb->spec.image));
-	size_t i;
-	json_t *secret;
-	json_array_foreach(sb->spec.secrets, i, secret)
-		json_object_set(env, json_string_value(json_object_get(secret, "name")),
-				json_object_get(secret, "placeholder"));
-	return json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "envVars", env,
-			 "accessToken", sb->token, "timestamp", now, "defaultUser", sb->image.user,
-			 "defaultWorkdir", sb->image.workdir, "hostname", sandbox_name(sb),
-			 "entropy", entropy, "machineId", machine_id, "sandboxId", sb->id);
-}
-
-static int send_init(struct sandbox *sb, struct err *e)
-{
-	auto_json json_t *m = init_message(sb);
-	auto_free char *text = m ? doc_to_text(m) : NULL;
-	if (!text)
-		return err_set(e, ENOMEM, "no memory");
-	sb->init_call = guest_call(sb, "/init", text, INIT_TIMEOUT_MS, on_init_done, sb, e);
-	return sb->init_call ? 0 : -EIO;
-}
-
-static void on_console_ready(void *user)
-{
-	struct sandbox *sb = user;
-	struct err e;
-	if (sb->state != SANDBOX_BOOTING || sb->init_call || sb->agent_ready)
-		return;
-	if (send_init(sb, &e) < 0)
-		fail(sb, &e, NULL);
-}
-
-static void on_boot_timeout(uv_timer_t *t)
-{
-	struct sandbox *sb = t->data;
-	struct err e;
-	err_set(&e, ETIMEDOUT, "the microVM was not ready within %u s; last on its console: %s",
-		BOOT_TIMEOUT_MS / 1000, sb->console ? console_last_line(sb->console) : "");
-	fail(sb, &e, NULL);
-}
-
-static void on_vmm_running(void *user)
-{
-	(void)user;
-}
-
-static void on_vmm_exited(void *user, const struct err *why)
-{
-	struct sandbox *sb = user;
-	sb->vmm = NULL;
-	if (sb->state >= SANDBOX_STOPPING) {
-		maybe_finish(sb);
-		return;
-	}
-	struct err e;
-	const char *last = sb->console ? console_last_line(sb->console) : "";
-	if (sb->state == SANDBOX_BOOTING && *last)
-		err_set(&e, EIO, "the microVM ended while it booted: %s; last on its console: %s",
-			why->text, last);
-	else
-		err_set(&e, EIO, "the microVM ended: %s", why->text);
-	sandbox_stop(sb, &e);
-}
-
-static void on_gateway_ready(void *user)
-{
-	struct sandbox *sb = user;
-	sb->gateway_ready = true;
-	maybe_ready(sb);
-}
-
-static void on_gateway_exited(void *user, const struct err *why)
-{
-	struct sandbox *sb = user;
-	sb->gateway = NULL;
-	if (sb->state < SANDBOX_STOPPING)
-		sandbox_stop(sb, why);
-	else
-		maybe_finish(sb);
-}
-
-static const struct vmm_events vmm_events = {.running = on_vmm_running, .exited = on_vmm_exited};
-static const struct gateway_ops gateway_ops = {.ready = on_gateway_ready,
-					       .exited = on_gateway_exited};
-
-static void make_id(char id[ID_RANDOM + 2])
+static void make_id(char id[SANDBOX_ID_SIZE])
 {
 	static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789";
 	uint8_t random[ID_RANDOM * 2];
@@ -415,7 +234,7 @@ static void make_id(char id[ID_RANDOM + 2])
 	id[ID_RANDOM + 1] = '\0';
 }
 
-static struct sandbox *sandbox_new(struct node *n, struct sandbox_spec *spec)
+struct sandbox *sandbox_new(struct node *n, struct sandbox_spec *spec)
 {
 	struct sandbox *sb = calloc(1, sizeof(*sb));
 	if (!sb)
@@ -486,84 +305,6 @@ static int prepare_record(struct sandbox *sb, struct err *e)
 	return audit_write(sb->node->audit, sb->id, "sandbox.create", m, e);
 }
 
-static void drop_listeners(struct sandbox *sb)
-{
-	drop_fd(&sb->slot.tcp_fd);
-	drop_fd(&sb->slot.dns_udp_fd);
-	drop_fd(&sb->slot.dns_tcp_fd);
-}
-
-static int start_gateway(struct sandbox *sb, struct err *e)
-{
-	if (!sb->spec.network) {
-		drop_listeners(sb); /* so that the guest is refused at once, not left waiting */
-		return 0;
-	}
-	auto_json json_t *policy = policy_to_json(sb->spec.policy);
-	uid_t uid = NODE_UID_BASE + 2 * (uid_t)sb->seat + 1;
-	sb->gateway = gateway_start(sb->node, sb->id, &sb->slot, uid, policy, sb->spec.secrets,
-				    &gateway_ops, sb, e);
-	/* Its copy is the gateway's now; ours goes. What stays names the secrets and their
-	 * placeholders. */
-	size_t i;
-	json_t *secret;
-	json_array_foreach(sb->spec.secrets, i, secret) json_object_del(secret, "value");
-	drop_listeners(sb);
-	return sb->gateway ? 0 : -EIO;
-}
-
-static int start_vmm(struct sandbox *sb, struct err *e)
-{
-	auto_fd int root_fd = open(sb->image.rootfs, O_RDONLY | O_CLOEXEC);
-	if (root_fd < 0)
-		return err_sys(e, errno, "can't open %s", sb->image.rootfs);
-	sb->scratch_fd = image_clone_scratch(&sb->image, sb->node->paths.scratch, e);
-	if (sb->scratch_fd < 0)
-		return err_prefix(e, "can't make the sandbox's disk");
-	auto_fd int console_fd = -1;
-	sb->console = console_open(sb->node->loop, sb->dir, on_console_ready, sb, &console_fd, e);
-	if (!sb->console)
-		return -EIO;
-	const struct vmm_config config = {
-		.id = sb->id,
-		.cpus = sb->spec.cpus,
-		.ram_bytes = sb->spec.memory_mib << 20,
-		.kernel = sb->image.kernel,
-		.initramfs = sb->image.initramfs,
-		.cmdline = sb->image.cmdline,
-		.root_fd = root_fd,
-		.scratch_fd = sb->scratch_fd,
-		.tap_fd = sb->slot.tap_fd,
-		.console_fd = console_fd,
-		.netns_fd = sb->slot.netns_fd,
-		.uid = NODE_UID_BASE + 2 * (uid_t)sb->seat,
-	};
-	sb->vmm = vmm_start(sb->node->loop, &sb->node->host, &config, &vmm_events, sb, e);
-	/* The monitor has its own: closing a tap for good takes tens of milliseconds, which are not
-	 * to be ours. */
-	drop_fd(&sb->slot.tap_fd);
-	drop_fd(&sb->scratch_fd);
-	return sb->vmm ? 0 : -EIO;
-}
-
-static int boot(struct sandbox *sb, struct err *e)
-{
-	int r = slot_open(&sb->slot, e);
-	if (r < 0)
-		return err_prefix(e, "can't make a network slot");
-	sandbox_go(sb, SANDBOX_BOOTING);
-	if (sb->state != SANDBOX_BOOTING) {
-		*e = sb->why;
-		return -e->code;
-	}
-	r = start_gateway(sb, e);
-	if (r == 0)
-		r = start_vmm(sb, e);
-	if (r == 0)
-		uv_timer_start(&sb->timer, on_boot_timeout, BOOT_TIMEOUT_MS, 0);
-	return r;
-}
-
 static int check_spec(struct node *n, const struct sandbox_spec *spec, struct err *e)
 {
 	if (n->closing)
@@ -595,13 +336,13 @@ int sandbox_create(struct node *n, struct sandbox_spec *spec, const struct sandb
 	if (r < 0) {
 		sandbox_release(sb);
 		if (sb->dir)
-			forget(sb);
+			sandbox_erase(sb);
 		else
 			sandbox_free(sb);
 		return r;
 	}
 	n->live++;
-	r = boot(sb, e);
+	r = sandbox_boot(sb, e);
 	if (r == 0) {
 		sb->ops = ops;
 		sb->user = user;
@@ -633,7 +374,7 @@ int sandbox_forget(struct sandbox *sb, struct err *e)
 		return err_set(e, EBUSY, "%s still has processes", sandbox_name(sb));
 	int r = audit_write(sb->node->audit, sb->id, "sandbox.remove", NULL, e);
 	if (r == 0)
-		forget(sb);
+		sandbox_erase(sb);
 	return r;
 }
 
@@ -751,70 +492,4 @@ void sandbox_attach(struct sandbox *sb, struct sandbox_link *l)
 void sandbox_detach(struct sandbox_link *l)
 {
 	list_remove(&l->link);
-}
-
-/* Takes in one record of an earlier spaced. */
-static void restore(void *user, const struct store_record *r)
-{
-	struct node *n = user;
-	struct sandbox_spec spec = {
-		.name = str_eq(r->name, r->id) ? NULL : strdup(r->name),
-		.image = strdup(r->image),
-		.cpus = r->cpus,
-		.memory_mib = r->memory_mib,
-		.keep = true,
-		.command = doc_parse_json(r->command, strlen(r->command), NULL),
-	};
-	struct sandbox *sb = sandbox_new(n, &spec);
-	if (!sb)
-		abort();
-	snprintf(sb->id, sizeof(sb->id), "%s", r->id);
-	sb->state = str_eq(r->state, "exited")   ? SANDBOX_EXITED
-		    : str_eq(r->state, "failed") ? SANDBOX_FAILED
-						 : SANDBOX_RUNNING;
-	sb->started_ms = r->started_ms;
-	sb->ended_ms = r->ended_ms;
-	sb->exit_code = r->exit_code;
-	sb->reason = r->reason ? strdup(r->reason) : NULL;
-	sb->dir = str_printf("%s/%s", n->paths.sandboxes, sb->id);
-}
-
-/* Removes directories that no record names. */
-static int clear_directories(struct node *n, struct err *e)
-{
-	DIR *d = opendir(n->paths.sandboxes);
-	if (!d)
-		return err_sys(e, errno, "%s", n->paths.sandboxes);
-	for (struct dirent *entry; (entry = readdir(d));) {
-		if (entry->d_name[0] == '.' || sandbox_find_id(n, entry->d_name))
-			continue;
-		auto_free char *path = str_printf("%s/%s", n->paths.sandboxes, entry->d_name);
-		if (path)
-			dir_remove_all(path);
-	}
-	closedir(d);
-	return 0;
-}
-
-int sandbox_restore_all(struct node *n, struct err *e)
-{
-	int r = store_each(n->store, restore, n, e);
-	if (r < 0)
-		return r;
-	list_for_each (it, &n->sandboxes) {
-		struct sandbox *sb = list_entry(it, struct sandbox, link);
-		bool lost = sb->state == SANDBOX_RUNNING;
-		/* Its processes died with the spaced that had started them. */
-		if (lost)
-			r = audit_write(n->audit, sb->id, "sandbox.lost", NULL, e);
-		if (r < 0)
-			return r;
-		if (!lost && dir_make_all(sb->dir, 0700) == 0)
-			sb->log = tasklog_open(sb->dir, e);
-		if (sb->log)
-			tasklog_finish(sb->log);
-		else
-			forget(sb);
-	}
-	return clear_directories(n, e);
 }

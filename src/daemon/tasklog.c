@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "daemon/event_stream.h"
 #include "http/envelope.h"
 
 #define READ_SIZE (64 * 1024) /* bytes a turn */
@@ -72,12 +73,7 @@ static void reader_free(struct reader *r)
 
 static void reader_finish(struct reader *r)
 {
-	struct buf end;
-	buf_init(&end, 64);
-	envelope_write(&end, ENVELOPE_END, "{}", 2);
-	http_exchange_write(r->x, end.data, end.len);
-	buf_done(&end);
-	http_exchange_end(r->x);
+	event_stream_end(r->x, NULL, NULL);
 	reader_free(r);
 }
 
@@ -131,8 +127,7 @@ static const struct http_exchange_ops reader_ops = {.drained = reader_drained, .
 void tasklog_serve(struct tasklog *l, struct http_exchange *x, bool follow)
 {
 	struct reader *r = calloc(1, sizeof(*r));
-	struct http_fields fields = {0};
-	if (!r || http_fields_add(&fields, "Content-Type", "application/connect+json") < 0) {
+	if (!r || event_stream_open(x) < 0) {
 		free(r);
 		http_exchange_reply_error(x, 500, "no memory");
 		return;
@@ -141,8 +136,6 @@ void tasklog_serve(struct tasklog *l, struct http_exchange *x, bool follow)
 	list_append(&l->readers, &r->link);
 	r->fd = open_log(l->old_path, O_RDONLY);
 	http_exchange_on(x, &reader_ops, r);
-	http_exchange_start(x, 200, &fields, HTTP_CHUNKED, 0);
-	http_fields_done(&fields);
 	reader_pump(r);
 }
 

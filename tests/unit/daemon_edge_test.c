@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "daemon/edge.h"
-#include "daemon/exec.h"
+#include "daemon/event_stream.h"
 #include "daemon/sandbox.h"
 #include "http/envelope.h"
 #include "http_peer.h"
@@ -185,7 +185,7 @@ static void say_envelope(struct peer *p, enum envelope_flag flag, const char *te
 {
 	struct buf b;
 	char size[16];
-	buf_init(&b, EXEC_EVENT_MAX * 2);
+	buf_init(&b, EVENT_MAX * 2);
 	assert_int_equal(envelope_write(&b, flag, text, strlen(text)), 0);
 	snprintf(size, sizeof(size), "%zx\r\n", b.len);
 	peer_say(p, size);
@@ -429,13 +429,13 @@ static void settle(struct fixture *f, const struct peer *writer)
 static void slow_client_stops_the_process_and_gets_all(void **state)
 {
 	struct fixture *f = *state;
-	char *event = malloc(EXEC_EVENT_MAX / 4 + 64);
+	char *event = malloc(EVENT_MAX / 4 + 64);
 	int n = sprintf(event, "{\"event\":{\"data\":{\"stdout\":\"");
-	memset(event + n, 'A', EXEC_EVENT_MAX / 4);
-	strcpy(event + n + EXEC_EVENT_MAX / 4, "\"}}}");
+	memset(event + n, 'A', EVENT_MAX / 4);
+	strcpy(event + n + EVENT_MAX / 4, "\"}}}");
 	start_process(f);
 	stream_read(f->client.s, false);
-	for (unsigned i = 0; i < BULK / (EXEC_EVENT_MAX / 4); i++)
+	for (unsigned i = 0; i < BULK / (EVENT_MAX / 4); i++)
 		say_envelope(&f->sb.agent, ENVELOPE_MESSAGE, event);
 	settle(f, &f->sb.agent);
 	assert_true(stream_queued(f->sb.agent.s) > BULK / 2);
