@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Theory of operation: one clone3() makes the child with its new namespaces and a pidfd; the child
- * then goes through a flat list of steps, ending with execve(). A step that fails writes its name
+ * then goes through a flat list of steps, ending with execveat(). A step that fails writes its name
  * and errno into a CLOEXEC pipe and the child ends; end of file on that pipe means that exec has
  * happened.
  *
@@ -14,6 +14,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -51,8 +52,10 @@ struct report {
 
 struct child {
 	const struct jail_spec *spec;
-	int status_fd; /* write end of the report pipe */
-	int parent_fd; /* its read end, inherited, to be closed */
+	int status_fd;       /* write end of the report pipe */
+	int parent_fd;       /* its read end, inherited, to be closed */
+	int program_dir;     /* the directory that argv[0] is in */
+	const char *program; /* argv[0] from there */
 };
 
 static int sys_result(long rc)
@@ -189,6 +192,26 @@ static int step_descriptors(struct child *c)
 	return sys_result(close_range((unsigned)base + 1, ~0U, 0));
 }
 
+/* While we still are who could look there: the new uid need not reach the directory, just be
+   allowed to run what is in it. By its name, for a process that is executed by descriptor is called
+   by the descriptor's number. */
+static int step_program(struct child *c)
+{
+	const char *path = c->spec->argv[0], *slash = strrchr(path, '/');
+	char dir[PATH_MAX] = "/";
+	size_t n = slash ? (size_t)(slash - path) : 0;
+
+	if (n >= sizeof(dir))
+		return -ENAMETOOLONG;
+	if (n > 0) {
+		memcpy(dir, path, n);
+		dir[n] = '\0';
+	}
+	c->program = slash ? slash + 1 : path;
+	c->program_dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return c->program_dir < 0 ? -errno : 0;
+}
+
 static int limit(int resource, rlim_t most)
 {
 	struct rlimit r;
@@ -283,7 +306,7 @@ static int step_exec(struct child *c)
 
 	if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask)) < 0)
 		return -errno;
-	execve(c->spec->argv[0], (char *const *)c->spec->argv, (char *const *)env);
+	execveat(c->program_dir, c->program, (char *const *)c->spec->argv, (char *const *)env, 0);
 	return -errno;
 }
 
@@ -297,6 +320,7 @@ static const struct {
 	{"make mounts private", step_mounts},
 	{"working directory", step_directory},
 	{"place descriptors", step_descriptors},
+	{"exec", step_program},
 	{"resource limits", step_limits},
 	{"capability bounding set", step_bounding},
 	{"change uid and gid", step_identity},
@@ -398,7 +422,7 @@ int jail_spawn(const struct jail_spec *spec, pid_t *ret_pid, int *ret_pidfd, str
 	sigprocmask(SIG_SETMASK, &all, &before);
 	pid = jail_clone(spec, &raw_pidfd);
 	if (pid == 0) {
-		struct child c = {spec, write_end, read_end};
+		struct child c = {.spec = spec, .status_fd = write_end, .parent_fd = read_end};
 		child_run(&c);
 	}
 	sigprocmask(SIG_SETMASK, &before, NULL);

@@ -315,6 +315,28 @@ static void child_cannot_write_any_file_system(void **state)
 	assert_string_equal(open, "wrote\nend\n");
 }
 
+static void program_may_be_where_the_new_uid_cannot_look(void **state)
+{
+	struct jail_spec spec = plain_spec();
+	char dir[] = "/tmp/space-jail-XXXXXX"; /* mode 0700, like /root */
+
+	(void)state;
+	need_root();
+	assert_non_null(mkdtemp(dir));
+	auto_free char *bin = str_printf("%s/bin", dir),
+		       *program = str_printf("%s/bin/program", dir);
+	auto_free char *copy = str_printf("mkdir %s && cp /bin/cat %s && chmod 755 %s %s", bin,
+					  program, bin, program);
+	assert_int_equal(system(copy), 0);
+	spec.argv = (const char *const[]){program, "/proc/self/comm", NULL};
+	auto_free char *name = output_of(&spec);
+	spec.own_mount = spec.own_pid = true;
+	auto_free char *again = output_of(&spec);
+	assert_int_equal(dir_remove_all(dir), 0);
+	assert_string_equal(name, "program\n");
+	assert_string_equal(again, "program\n");
+}
+
 static void assert_no_child(void)
 {
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
@@ -428,6 +450,7 @@ int main(void)
 		cmocka_unit_test(child_environment_is_the_given_one),
 		cmocka_unit_test(child_lives_in_namespaces_of_its_own),
 		cmocka_unit_test(child_cannot_write_any_file_system),
+		cmocka_unit_test(program_may_be_where_the_new_uid_cannot_look),
 		cmocka_unit_test(failed_step_is_named_and_leaves_nothing),
 		cmocka_unit_test(bad_specs_are_refused),
 		cmocka_unit_test(child_dies_with_its_parent),
