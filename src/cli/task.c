@@ -119,7 +119,8 @@ static void on_signal(uv_signal_t *handle, int number)
 	if (t->state == TASK_BREAKING)
 		_exit(CLI_SIGNAL + number); /* asked to hurry; spaced finishes without us */
 	bool again = number == SIGINT && t->interrupts++ > 0;
-	if (t->state != TASK_RUNNING || again || send_signal(t, number, ignore_reply) < 0)
+	if (t->state != TASK_RUNNING || !t->spec->forwards || again ||
+	    send_signal(t, number, ignore_reply) < 0)
 		task_break(t, CLI_SIGNAL + number);
 }
 

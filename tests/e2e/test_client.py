@@ -691,6 +691,31 @@ def test_logs_tail(script, tail, want):
     assert script.calls[-1][1] == "/sandboxes/w/logs?follow=true"
 
 
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_signal_ends_followed_logs_and_leaves_the_task_alone(script, sig):
+    gone = threading.Event()
+
+    @script.on("GET /sandboxes/w/logs")
+    def answer(r):
+        r.stream()
+        r.sandbox()
+        r.start()
+        r.out(b"up\n")
+        gone.wait(60)
+        r.gone()
+
+    process = popen(script, "logs", "-f", "w", stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"up\n"
+    process.send_signal(sig)
+    try:
+        assert process.wait(timeout=20) == 128 + sig
+    finally:
+        gone.set()
+        process.kill()
+        process.stdout.close()
+    assert script.keys() == ["GET /sandboxes/w/logs"]
+
+
 def test_audit_show_and_verify(script):
     record = {"time": "2026-01-01T00:00:00.000Z", "sandbox": "sb1", "kind": "egress.deny", "host": "\x1b[0m", "port": 443}
     text = json.dumps(record).encode() + b"\n"
