@@ -27,6 +27,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -239,6 +240,20 @@ static void control_read(struct run *r)
 
 /* -- the command -- */
 
+/* The root of the namespace's mount tree becomes our root directory for a moment: in a chroot "/"
+   is no mount. */
+static int own_mounts(void)
+{
+	if (unshare(CLONE_NEWNS) < 0)
+		return -1;
+	auto_fd int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	auto_fd int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (root < 0 || self < 0 || setns(self, CLONE_NEWNS) < 0 ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || fchdir(root) < 0)
+		return -1;
+	return chroot(".");
+}
+
 static pid_t command_start(struct run *r)
 {
 	int report[2];
@@ -258,8 +273,7 @@ static pid_t command_start(struct run *r)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (setns(r->guest_netns, CLONE_NEWNET) < 0 || unshare(CLONE_NEWNS) < 0 ||
-	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+	if (setns(r->guest_netns, CLONE_NEWNET) < 0 || own_mounts() < 0)
 		die("entering the guest namespace");
 	if (r->options.resolv_conf &&
 	    mount(r->options.resolv_conf, "/etc/resolv.conf", NULL, MS_BIND, NULL) < 0)
