@@ -197,7 +197,7 @@ class Lab:
         return self.run("curl", "-sS", "--max-time", str(TIMEOUT), "--cacert", self.authority.pem, *args, **kwargs)
 
     def run(self, *command, check=True):
-        return subprocess.run(["nsenter", "-t", str(self.command_pid), "-n", "-m", *map(str, command)],
+        return subprocess.run(["nsenter", "-t", str(self.command_pid), "-n", "-m", "-r", *map(str, command)],
                               check=check, capture_output=True, text=True, timeout=60)
 
 
