@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "daemon/words.h"
 #include "jail/jail.h"
 
 #define MESSAGE_MAX (512 * 1024) /* bytes */
@@ -23,6 +24,7 @@ struct gateway {
 	struct node *node;
 	char *sandbox;
 	int control, pidfd;
+	struct words *words; /* of its standard error */
 	uv_poll_t control_poll, pid_poll;
 	unsigned handles; /* of libuv, still closing */
 	bool polling, exited;
@@ -40,6 +42,7 @@ static void gateway_free(struct gateway *g)
 		close(g->control);
 	if (g->pidfd >= 0)
 		close(g->pidfd);
+	words_close(g->words);
 	free(g->message);
 	free(g->sandbox);
 	free(g);
@@ -220,7 +223,7 @@ static int send_config(struct gateway *g, const struct slot *slot, const json_t 
 	return r < 0 ? err_sys(e, -r, "can't tell the gateway its policy") : 0;
 }
 
-static int spawn(struct gateway *g, uid_t uid, int peer, struct err *e)
+static int spawn(struct gateway *g, uid_t uid, int peer, int words_fd, struct err *e)
 {
 	auto_free char *path = str_printf("%s/space-egress", g->node->paths.libexec);
 	if (!path)
@@ -232,7 +235,7 @@ static int spawn(struct gateway *g, uid_t uid, int peer, struct err *e)
 		.argv = argv,
 		.fds = fds,
 		.nfds = 1,
-		.stdout_fd = STDERR_FILENO,
+		.stdout_fd = words_fd,
 		.uid = uid,
 		.netns_fd = -1,
 		.own_pid = true,
@@ -262,13 +265,16 @@ struct gateway *gateway_start(struct node *n, const char *sandbox, const struct 
 		r = err_sys(e, errno, "can't make a socket for the gateway");
 	g->control = ends[0];
 	auto_fd int peer = ends[1];
+	auto_fd int words_fd = -1;
+	if (r == 0 && !(g->words = words_open(n->loop, sandbox, &words_fd, e)))
+		r = -EIO;
 	if (r == 0) {
 		setsockopt(ends[0], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
 		setsockopt(peer, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
 		r = send_config(g, slot, policy, secrets, e);
 	}
 	if (r == 0)
-		r = spawn(g, uid, peer, e);
+		r = spawn(g, uid, peer, words_fd, e);
 	if (r < 0) {
 		gateway_free(g);
 		return NULL;

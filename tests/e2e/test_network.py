@@ -127,6 +127,18 @@ def test_secret_is_nowhere_in_the_vm_nor_on_the_host(node, service, box, tmp_pat
             assert TOKEN.encode() not in text, (pid, what)
 
 
+def test_jailed_programs_can_write_no_file_but_the_disk(node, box):
+    daemon = node.daemon_pid()
+    jailed = find_processes(node.run_dir) - {daemon}
+    assert len(jailed) >= 2
+    for pid in jailed:
+        for fd in pathlib.Path("/proc/%d/fd" % pid).iterdir():
+            if not fd.is_file() or str(fd.readlink()).startswith(str(node.state / "scratch")):
+                continue
+            flags = int(pathlib.Path("/proc/%d/fdinfo/%s" % (pid, fd.name)).read_text().split("flags:")[1].split()[0], 8)
+            assert flags & os.O_ACCMODE == os.O_RDONLY, (pid, fd.readlink())
+
+
 def test_audit_tells_the_story_and_is_whole(node, service, box):
     records = [json.loads(line) for line in node.ok("audit", "show", "--json", box).splitlines()]
     kinds = {r["kind"] for r in records}
