@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "daemon/edge.h"
@@ -429,10 +430,8 @@ static void settle(struct fixture *f, const struct peer *writer)
 static void slow_client_stops_the_process_and_gets_all(void **state)
 {
 	struct fixture *f = *state;
-	char *event = malloc(EVENT_MAX / 4 + 64);
-	int n = sprintf(event, "{\"event\":{\"data\":{\"stdout\":\"");
-	memset(event + n, 'A', EVENT_MAX / 4);
-	strcpy(event + n + EVENT_MAX / 4, "\"}}}");
+	auto_free char *event =
+		str_printf("{\"event\":{\"data\":{\"stdout\":\"%0*d\"}}}", EVENT_MAX / 4, 0);
 	start_process(f);
 	stream_read(f->client.s, false);
 	for (unsigned i = 0; i < BULK / (EVENT_MAX / 4); i++)
@@ -444,7 +443,6 @@ static void slow_client_stops_the_process_and_gets_all(void **state)
 	say_envelope(&f->sb.agent, ENVELOPE_END, "{}");
 	peer_await(&f->client, &f->loop, "0\r\n\r\n");
 	assert_true(f->client.heard.len > BULK);
-	free(event);
 }
 
 static void slow_agent_stops_the_upload_and_gets_all(void **state)
