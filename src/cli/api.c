@@ -133,34 +133,43 @@ static int reply_read(struct call *c, json_t **ret, struct err *e)
 	return *ret ? 0 : err_prefix(e, "spaced's answer cannot be read");
 }
 
+typedef void reply_fn(void *user, unsigned status, const char *body, size_t n,
+		      const struct err *why);
+
 /* Sends a request with the given text as its body on c, which it takes over. */
-static int fetch(struct http_client *c, const char *method, const char *target,
-		 const char *sandbox_id, const char *text,
-		 void (*done)(void *, unsigned, const char *, size_t, const struct err *),
-		 void *user, struct err *e)
+static int fetch(struct http_client *c, struct http_head *head, const char *text,
+		 uint64_t timeout_ms, reply_fn *done, void *user, struct err *e)
 {
-	struct http_head head;
 	size_t n = text ? strlen(text) : 0;
-	int r = api_request(&head, method, target, text ? "application/json" : NULL, n);
-	if (r == 0 && sandbox_id)
-		r = api_to_agent(&head, sandbox_id);
-	if (r < 0) {
-		http_client_close(c);
-		return err_set(e, -r, "out of memory");
-	}
-	r = http_client_fetch(c, &head, text, n, API_REPLY_MAX, API_CALL_MS, done, user);
-	http_head_done(&head);
+	int r = http_client_fetch(c, head, text, n, API_REPLY_MAX, timeout_ms, done, user);
+	http_head_done(head);
 	return r < 0 ? err_sys(e, -r, "call to spaced") : 0;
 }
 
-int api_call_async(struct cli *cli, const char *method, const char *target, const char *sandbox_id,
-		   const char *text,
-		   void (*done)(void *, unsigned, const char *, size_t, const struct err *),
-		   void *user, struct err *e)
+static int json_request(struct http_head *head, const char *method, const char *target,
+			const char *text, struct err *e)
 {
+	int r = api_request(head, method, target, text ? "application/json" : NULL,
+			    text ? strlen(text) : 0);
+	return r < 0 ? err_set(e, -r, "out of memory") : 0;
+}
+
+int api_call_async(struct cli *cli, const char *method, const char *target, const char *sandbox_id,
+		   const char *text, uint64_t timeout_ms, reply_fn *done, void *user, struct err *e)
+{
+	struct http_head head;
 	struct http_client *c;
-	int r = api_open_running(cli, NULL, NULL, &c, e);
-	return r < 0 ? r : fetch(c, method, target, sandbox_id, text, done, user, e);
+	int r = json_request(&head, method, target, text, e);
+	if (r < 0)
+		return r;
+	if (sandbox_id && api_to_agent(&head, sandbox_id) < 0)
+		r = err_set(e, ENOMEM, "out of memory");
+	if (r == 0)
+		r = api_open_running(cli, NULL, NULL, &c, e);
+	if (r == 0)
+		return fetch(c, &head, text, timeout_ms, done, user, e);
+	http_head_done(&head);
+	return r;
 }
 
 int api_call(struct cli *cli, const char *method, const char *target, const json_t *body,
@@ -169,12 +178,18 @@ int api_call(struct cli *cli, const char *method, const char *target, const json
 	auto_free char *text = body ? doc_to_text(body) : NULL;
 	if (body && !text)
 		return err_set(e, ENOMEM, "out of memory");
+	struct http_head head;
 	struct http_client *client;
-	int r = api_open(cli, &client, e);
+	int r = json_request(&head, method, target, text, e);
 	if (r < 0)
 		return r;
+	r = api_open(cli, &client, e);
+	if (r < 0) {
+		http_head_done(&head);
+		return r;
+	}
 	struct call call = {0};
-	r = fetch(client, method, target, NULL, text, call_done, &call, e);
+	r = fetch(client, &head, text, API_CALL_MS, call_done, &call, e);
 	if (text)
 		explicit_bzero(text, strlen(text)); /* a request may hold secrets */
 	if (r < 0)

@@ -26,6 +26,9 @@
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 #define FORWARDED (sizeof(forwarded) / sizeof(forwarded[0]))
 
+#define SIGNAL_MS 10000 /* for the agent to take a signal */
+#define BREAK_MS  60000 /* for spaced to end a sandbox */
+
 enum task_state { TASK_CONNECTING, TASK_RUNNING, TASK_BREAKING, TASK_OVER };
 
 struct task {
@@ -41,7 +44,9 @@ struct task {
 	uint64_t pid;     /* 0: not started */
 	uint64_t skip_lines;
 	unsigned interrupts;
-	bool ended; /* the process's end was told */
+	int last_signal;
+	unsigned calls; /* signals and deletions that were not answered yet */
+	bool ended;     /* the process's end was told */
 	int code;
 };
 
@@ -65,16 +70,6 @@ static void broken_off(void *user, unsigned status, const char *body, size_t n,
 	task_over(t, t->code);
 }
 
-static void ignore_reply(void *user, unsigned status, const char *body, size_t n,
-			 const struct err *why)
-{
-	(void)user;
-	(void)status;
-	(void)body;
-	(void)n;
-	(void)why;
-}
-
 typedef void reply_fn(void *user, unsigned status, const char *body, size_t n,
 		      const struct err *why);
 
@@ -84,8 +79,11 @@ static int send_signal(struct task *t, int number, reply_fn *done)
 		"{\"process\":{\"pid\":%" PRIu64 "},\"signal\":%d,\"group\":true}", t->pid, number);
 	if (!text)
 		return -ENOMEM;
-	return api_call_async(t->cli, "POST", "/process.Process/SendSignal", t->sandbox_id, text,
-			      done, t, NULL);
+	int r = api_call_async(t->cli, "POST", "/process.Process/SendSignal", t->sandbox_id, text,
+			       SIGNAL_MS, done, t, NULL);
+	if (r == 0)
+		t->calls++;
+	return r;
 }
 
 /* Ends what we started, then ourselves with this code. A sandbox that we only wait for goes with
@@ -99,8 +97,10 @@ static void task_break(struct task *t, int code)
 	int r = -ENOENT;
 	if (t->spec->owns_sandbox && t->sandbox_id) {
 		auto_free char *path = api_sandbox_path(t->sandbox_id, "");
-		r = path ? api_call_async(t->cli, "DELETE", path, NULL, NULL, broken_off, t, NULL)
+		r = path ? api_call_async(t->cli, "DELETE", path, NULL, NULL, BREAK_MS, broken_off,
+					  t, NULL)
 			 : -ENOMEM;
+		t->calls += r == 0;
 	} else if (t->spec->forwards && t->pid) {
 		r = send_signal(t, SIGKILL, broken_off);
 	}
@@ -113,14 +113,29 @@ static void task_fail(struct task *t, const struct err *e)
 	task_break(t, cli_fail(e));
 }
 
+/* A process that is gone already (404) has an end that will be told; an agent that doesn't answer
+ * has not. */
+static void signal_sent(void *user, unsigned status, const char *body, size_t n,
+			const struct err *why)
+{
+	struct task *t = user;
+	t->calls--;
+	(void)body;
+	(void)n;
+	(void)why;
+	if (t->state == TASK_RUNNING && !t->ended && (status == 0 || status >= 500))
+		task_break(t, CLI_SIGNAL + t->last_signal);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
 	struct task *t = handle->data;
 	if (t->state == TASK_BREAKING)
 		_exit(CLI_SIGNAL + number); /* asked to hurry; spaced finishes without us */
 	bool again = number == SIGINT && t->interrupts++ > 0;
+	t->last_signal = number;
 	if (t->state != TASK_RUNNING || !t->spec->forwards || again ||
-	    send_signal(t, number, ignore_reply) < 0)
+	    send_signal(t, number, signal_sent) < 0)
 		task_break(t, CLI_SIGNAL + number);
 }
 
@@ -257,6 +272,8 @@ static void on_start(struct task *t, json_t *start)
 
 static void on_process_end(struct task *t, json_t *end)
 {
+	if (t->ended) /* the first counts, as it does for the record */
+		return;
 	t->ended = true;
 	if (!t->spec->forwards)
 		return;
@@ -402,23 +419,32 @@ static void task_done(struct task *t)
 			uv_close((uv_handle_t *)&t->signals[i], NULL);
 	uv_run(&t->cli->loop, UV_RUN_NOWAIT); /* handles inside *t are closed by this */
 	free(t->sandbox_id);
+	/* An answer may still come to it until our process ends, which is soon. */
+	if (!t->calls)
+		free(t);
 }
 
 int task_attach(struct cli *cli, const struct task_spec *spec)
 {
-	struct task t = {.cli = cli, .spec = spec, .skip_lines = spec->skip_lines};
-	t.out.watch.epoll_fd = t.err.watch.epoll_fd = -1;
 	struct err e = {0};
-	int code;
-	if (spec->sandbox_id && !(t.sandbox_id = strdup(spec->sandbox_id)))
+	struct task *t = calloc(1, sizeof(*t));
+	char *sandbox_id = spec->sandbox_id ? strdup(spec->sandbox_id) : NULL;
+	if (!t || (spec->sandbox_id && !sandbox_id)) {
+		free(t);
 		err_set(&e, ENOMEM, "out of memory");
-	if (!e.code && begin(&t, &e) == 0) {
-		while (t.state != TASK_OVER)
+		return cli_fail(&e);
+	}
+	*t = (struct task){
+		.cli = cli, .spec = spec, .sandbox_id = sandbox_id, .skip_lines = spec->skip_lines};
+	t->out.watch.epoll_fd = t->err.watch.epoll_fd = -1;
+	int code;
+	if (begin(t, &e) == 0) {
+		while (t->state != TASK_OVER)
 			uv_run(&cli->loop, UV_RUN_DEFAULT); /* signal handles keep it waiting */
-		code = t.code;
+		code = t->code;
 	} else {
 		code = cli_fail(&e);
 	}
-	task_done(&t);
+	task_done(t);
 	return code;
 }

@@ -4,6 +4,7 @@
 #include "net/slot.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -99,6 +100,16 @@ int slot_open(struct slot *ret, struct err *e)
 	return 0;
 }
 
+/* A guest can cut its own line. Who waits for it then learns so, in IDLE + PROBES * INTERVAL seconds. */
+static void notice_silence(int fd)
+{
+	static const int on = 1, idle_s = 15, interval_s = 5, probes = 3;
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
 int slot_connect(const struct slot *s, uint16_t port, int *ret_fd)
 {
 	struct netns_visit visit;
@@ -111,6 +122,7 @@ int slot_connect(const struct slot *s, uint16_t port, int *ret_fd)
 	if (r < 0)
 		return r;
 
+	notice_silence(fd);
 	struct address a;
 	struct sockaddr_storage sa;
 	socklen_t len;

@@ -213,6 +213,11 @@ def test_exit_code_is_the_tasks(script, code):
     assert (done.returncode, done.stderr) == (code, b"")
 
 
+def test_first_end_of_a_process_counts(script):
+    run_answer(script, lambda r: r.exited(3), lambda r: r.exited(0), lambda r: r.killed(9))
+    assert space(script, "run", "x").returncode == 3
+
+
 @pytest.mark.parametrize("number", [1, 2, 6, 9, 11, 15, 64])
 def test_death_by_signal_is_128_and_its_number(script, number):
     run_answer(script, lambda r: r.killed(number))

@@ -83,6 +83,23 @@ def test_killed_daemon_takes_its_sandboxes_along_and_the_next_one_knows(own_node
     assert node.ok("run", "--no-network", "--", "echo", "again") == "again\n"
 
 
+def test_guest_that_cuts_its_line_is_lost_within_a_minute(own_node):
+    node = own_node
+    script = "echo up; ip link set eth0 down; sleep 1000"
+    waiting = node.popen("run", "-u", "root", "--", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    timed = node.space("run", "-u", "root", "--timeout", "5", "--", "sh", "-c", script)
+    assert (timed.returncode, timed.stdout) == (124, b"up\n")
+    asked = node.popen("run", "-u", "root", "--", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert asked.stdout.readline() == b"up\n"
+    asked.send_signal(signal.SIGTERM)
+    asked.communicate(timeout=60)
+    assert asked.returncode in (125, 128 + signal.SIGTERM)
+    out, err = waiting.communicate(timeout=60)
+    assert (waiting.returncode, out) == (125, b"up\n")
+    assert err.startswith(b"space: ") and err.count(b"\n") == 1
+    assert_clean(node)
+
+
 def break_off(node, i, how, rng):
     """One run that is broken off some way; returns how it ended."""
     process = node.popen(
