@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <nftables/libnftables.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -126,6 +127,35 @@ static void cleanup_nft(struct nft_ctx **nft)
 		nft_ctx_free(*nft);
 }
 
+/* libnftables waits with select(), where a descriptor past FD_SETSIZE ends the process. While it
+ * works, it is lent the lowest number. */
+struct loan {
+	int saved; /* what the number stood for; -1: nothing */
+	int flags;
+};
+
+static int borrow_number(struct loan *ret, struct err *e)
+{
+	*ret = (struct loan){.saved = -1, .flags = fcntl(STDIN_FILENO, F_GETFD)};
+	if (ret->flags < 0)
+		return 0;
+	ret->saved = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	if (ret->saved < 0)
+		return err_sys(e, errno, "packet rules");
+	close(STDIN_FILENO);
+	return 0;
+}
+
+static void cleanup_loan(struct loan *l)
+{
+	if (l->saved < 0)
+		return;
+	if (dup3(l->saved, STDIN_FILENO, l->flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0)
+		abort();
+	close(l->saved);
+}
+#define auto_loan __attribute__((cleanup(cleanup_loan)))
+
 /* libnftables exits the process when it gets no netlink socket, so try first whether there is one.
  */
 static int try_netlink(struct err *e)
@@ -171,6 +201,10 @@ static void answer_without_limit(void)
 int rules_load(struct err *e)
 {
 	answer_without_limit();
+	auto_loan struct loan loan;
+	int r = borrow_number(&loan, e);
+	if (r < 0)
+		return r;
 	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
 	if (!nft)
 		return -e->code;
@@ -212,11 +246,15 @@ static int counters_add(const json_t *listing, struct slot_counters *c, struct e
 
 int rules_counters(struct slot_counters *ret, struct err *e)
 {
+	auto_loan struct loan loan;
+	int r = borrow_number(&loan, e);
+	if (r < 0)
+		return r;
 	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
 	if (!nft)
 		return -e->code;
 	nft_ctx_output_set_flags(nft, NFT_CTX_OUTPUT_JSON);
-	int r = nft_run(nft, "list counters", e);
+	r = nft_run(nft, "list counters", e);
 	if (r < 0)
 		return r;
 	const char *text = nft_ctx_get_output_buffer(nft);

@@ -451,6 +451,33 @@ static void failing_to_open_leaves_nothing_behind(void **state)
 	assert_in_range(failures, 3, 15); /* inherited descriptors leave gaps */
 }
 
+/* libnftables waits with select(). */
+static void a_process_with_many_descriptors_opens_slots(void **state)
+{
+	need_root();
+	(void)state;
+	struct rlimit old, limit;
+	struct stat before, after;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	if (old.rlim_max < FD_SETSIZE + 64)
+		skip();
+	limit = (struct rlimit){old.rlim_max, old.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_int_equal(fstat(STDIN_FILENO, &before), 0);
+	int first = dup(STDERR_FILENO), last = first;
+	while (last < FD_SETSIZE + 8)
+		assert_true((last = dup(STDERR_FILENO)) >= 0);
+	struct slot s;
+	struct slot_counters counters;
+	open_slot(&s);
+	assert_int_equal(slot_counters(&s, &counters, NULL), 0);
+	slot_close(&s);
+	close_range((unsigned)first, (unsigned)last, 0);
+	assert_int_equal(fstat(STDIN_FILENO, &after), 0);
+	assert_int_equal(before.st_ino, after.st_ino);
+	setrlimit(RLIMIT_NOFILE, &old);
+}
+
 #define NAMESPACE_ID 7701
 
 /* Names the namespace, so that the kernel announces its end. */
@@ -540,6 +567,7 @@ int main(void)
 		stack_test(a_closed_port_of_the_guest_refuses),
 		cmocka_unit_test(opening_leaves_the_caller_at_home),
 		cmocka_unit_test(failing_to_open_leaves_nothing_behind),
+		cmocka_unit_test(a_process_with_many_descriptors_opens_slots),
 		cmocka_unit_test(a_closed_slot_is_gone),
 		cmocka_unit_test(a_slot_may_be_closed_in_parts),
 	};
