@@ -12,8 +12,7 @@
 #include "daemon/sandbox.h"
 #include "daemon/start.h"
 
-#define HEAD_TIMEOUT_MS \
-	(10u * 60 * 1000) /* an upload may be long under way before the agent answers */
+#define ANSWER_TIMEOUT_MS (10u * 60 * 1000) /* to requests without a body; uploads take their time */
 
 struct relay {
 	struct sandbox *sb;
@@ -176,8 +175,9 @@ static int call_agent(struct relay *r, const struct http_head *head)
 					    head->fields.list[i].value);
 	h.framing = head->framing;
 	h.length = head->length;
+	uint64_t timeout_ms = h.framing == HTTP_NO_BODY ? ANSWER_TIMEOUT_MS : 0;
 	if (s == 0)
-		s = http_client_call(r->agent, &h, HEAD_TIMEOUT_MS, &agent_ops, r);
+		s = http_client_call(r->agent, &h, timeout_ms, &agent_ops, r);
 	http_head_done(&h);
 	return s;
 }
