@@ -4,7 +4,7 @@
  * no one does (then it is dropped), and not polled while its watcher is behind: the pipe fills and
  * the process waits. Its end is told when it was reaped and both pipes have reached their end. A
  * grandchild may hold them open for ever; after a kill that is not waited for, only what was in the
- * pipes when it was reaped is still delivered.
+ * pipes when it was reaped is still delivered. Nor is it after the deadline.
  * One SIGCHLD may stand for many exits, so that every one of them reaps until none is left.
  */
 #include "agent/process.h"
@@ -183,7 +183,6 @@ static void process_exited(struct process *p, int status)
 {
 	p->exited = true;
 	p->status = status;
-	uv_timer_stop(&p->deadline);
 	input_close(&p->input, -ESRCH);
 	if (p->killed) {
 		output_limit(&p->output[0]);
@@ -238,8 +237,14 @@ static void on_deadline(uv_timer_t *timer)
 	struct process *p = timer->data;
 	const struct process_ops *ops = p->ops;
 	void *user = p->user;
-	process_signal(p, SIGKILL, false);
 	process_watch(p, NULL, NULL);
+	if (p->exited) { /* others hold its pipes */
+		output_close(&p->output[0]);
+		output_close(&p->output[1]);
+		check_end(p);
+	} else {
+		process_signal(p, SIGKILL, false);
+	}
 	if (ops)
 		ops->expired(user);
 }

@@ -42,7 +42,8 @@ struct process_ops {
 	/* It is over, status as from waitpid(), all output was delivered. The process is dead to
 	 * the watcher. */
 	void (*ended)(void *user, int status);
-	/* Its deadline passed and it was killed. The watch is over. */
+	/* Its deadline passed: it was killed, or what others still write to its pipes is not waited
+	   for. The watch is over. */
 	void (*expired)(void *user);
 };
 

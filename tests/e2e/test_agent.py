@@ -440,6 +440,17 @@ def test_deadline_holds_without_the_client(agent):
     until(lambda: pid not in agent.pids(), "it lives on")
 
 
+def test_deadline_counts_for_who_holds_the_output(agent):
+    # 21 seconds: less than the client waits, so that a stream that ends without it is seen as that.
+    s = agent.start("/bin/sh", "-c", "sleep 21 & echo $!", timeout_ms=500)
+    s.next_event()
+    held = time.monotonic()
+    with pytest.raises(RpcError) as e:
+        collect(s)
+    assert e.value.code == "deadline_exceeded" and time.monotonic() - held < 15
+    assert agent.sh("echo on").stdout == b"on\n"
+
+
 def test_keepalive(agent):
     s = agent.start("sleep", "2.5", headers={"keepalive-ping-interval": "1"})
     assert collect(s).events == ["start", "keepalive", "keepalive", "end"]
