@@ -71,7 +71,7 @@ int audit_add(struct audit *a, const char *sandbox, const char *kind, json_t *me
 		return -ENOMEM;
 	size_t n = strlen(line);
 	if (n > AUDIT_LINE_MAX)
-		return -EINVAL;
+		return -E2BIG;
 	if (buf_reserve(&a->queue, n + 1) < 0)
 		return -ENOMEM;
 	buf_append(&a->queue, line, n);
@@ -113,6 +113,11 @@ int audit_write(struct audit *a, const char *sandbox, const char *kind, json_t *
 		struct err *e)
 {
 	int r = audit_add(a, sandbox, kind, members);
+	if (r == -E2BIG)
+		return err_set(
+			e, E2BIG,
+			"more than 1 MiB for one record of the audit log: give what is long as a "
+			"file or through standard input");
 	if (r < 0)
 		return err_sys(e, -r, "can't make an audit record");
 	return audit_flush(a, e);

@@ -21,7 +21,7 @@ struct audit *audit_open(const char *dir, struct err *e);
 void audit_close(struct audit *a);
 
 /* Queues a record: members (a reference is taken over; NULL: none) may not name seq, time, sandbox,
-   kind or prev. sandbox may be NULL. 0, -ENOMEM, -EINVAL. */
+   kind or prev. sandbox may be NULL. 0, -ENOMEM, -EINVAL, -E2BIG. */
 int audit_add(struct audit *a, const char *sandbox, const char *kind, json_t *members);
 
 /* Writes what is queued, all or nothing. 0, or -errno with e set: then nothing may happen that

@@ -13,7 +13,9 @@
 
 #include <cmocka.h>
 
+#include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/str.h"
 #include "daemon/audit.h"
 
 struct fixture {
@@ -282,6 +284,18 @@ static void record_that_cannot_be_written_leaves_the_log_whole(void **state)
 	assert_int_equal(v.records, 11);
 }
 
+static void oversized_record_is_refused_with_a_reason(void **state)
+{
+	struct fixture *f = *state;
+	auto_free char *word = str_printf("%0*d", 1 << 20, 0);
+	struct err e = {0};
+	assert_int_equal(audit_write(f->audit, "i1", "test", json_pack("{s:s}", "argv", word), &e),
+			 -E2BIG);
+	assert_non_null(strstr(e.text, "more than 1 MiB for one record"));
+	write_records(f->audit, 1);
+	assert_true(verify(f).ok);
+}
+
 static void members_cannot_pose_as_the_chain(void **state)
 {
 	struct fixture *f = *state;
@@ -350,6 +364,7 @@ int main(void)
 		WITH_LOG(log_that_was_never_written_to_opens_again),
 		WITH_LOG(log_has_one_writer),
 		WITH_LOG(record_that_cannot_be_written_leaves_the_log_whole),
+		WITH_LOG(oversized_record_is_refused_with_a_reason),
 		WITH_LOG(members_cannot_pose_as_the_chain),
 		WITH_LOG(records_are_found_by_id_and_by_name),
 		WITH_LOG(only_its_creation_gives_a_sandbox_its_name),
