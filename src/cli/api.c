@@ -213,6 +213,25 @@ char *api_sandbox_path(const char *ref, const char *rest)
 	return encoded ? str_printf("/sandboxes/%s%s", encoded, rest) : NULL;
 }
 
+static int need_running(const char *ref, json_t *sandbox, struct err *e)
+{
+	const char *state = "running";
+	int r = doc_opt_string(sandbox, "state", &state, e);
+	if (r < 0)
+		return err_prefix(e, "spaced's answer cannot be read");
+	if (str_eq(state, "running"))
+		return 0;
+	if (str_eq(state, "exited") || str_eq(state, "failed"))
+		return err_set(
+			e, ESRCH,
+			"%s has ended: 'space logs %s' shows what it printed, 'space rm %s' removes it",
+			ref, ref, ref);
+	if (str_eq(state, "stopping"))
+		return err_set(e, ESRCH, "%s is stopping", ref);
+	return err_set(e, EAGAIN, "%s is %s: try again when 'space ls' shows it running", ref,
+		       state);
+}
+
 int api_sandbox_id(struct cli *cli, const char *ref, char **ret, struct err *e)
 {
 	auto_free char *path = api_sandbox_path(ref, "");
@@ -226,6 +245,9 @@ int api_sandbox_id(struct cli *cli, const char *ref, char **ret, struct err *e)
 	r = doc_want_string(sandbox, "sandboxID", &id, e);
 	if (r < 0)
 		return err_prefix(e, "spaced's answer cannot be read");
+	r = need_running(ref, sandbox, e);
+	if (r < 0)
+		return r;
 	*ret = strdup(id);
 	return *ret ? 0 : err_set(e, ENOMEM, "out of memory");
 }

@@ -32,7 +32,7 @@ int api_to_agent(struct http_head *head, const char *sandbox_id);
 int api_call(struct cli *cli, const char *method, const char *target, const json_t *body,
 	     json_t **ret, struct err *e);
 
-/* The id of a sandbox of which a name or an id is known; heap. */
+/* The id of a sandbox that runs, of which a name or an id is known; heap. */
 int api_sandbox_id(struct cli *cli, const char *ref, char **ret, struct err *e);
 
 /* "/sandboxes/REF" with what follows, encoded; heap, NULL: no memory. */

@@ -22,10 +22,7 @@ static const struct flag cp_flags[] = {
 
 static int cp_flag(void *user, const struct flag_found *f, struct err *e)
 {
-	if (!*f->value || !str_is_utf8(f->value, strlen(f->value)))
-		return err_set(e, EINVAL, "--user needs a name");
-	*(const char **)user = f->value;
-	return 0;
+	return spec_user(f->value, user, e);
 }
 
 static int copy(struct cli *cli, const struct spec_place *from, const struct spec_place *to,

@@ -39,7 +39,7 @@ int process_option(struct process_options *o, const struct flag_found *f, struct
 	case PROCESS_CWD:
 		return set_text(&o->cwd, "--workdir", f->value, e);
 	case PROCESS_USER:
-		return set_text(&o->user, "--user", f->value, e);
+		return spec_user(f->value, &o->user, e);
 	case PROCESS_TERMINAL:
 		return f->on ? err_set(e, ENOTSUP, "terminals (-t) are not there yet: use -i alone")
 			     : 0;

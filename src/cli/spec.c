@@ -104,6 +104,17 @@ int spec_secret(json_t *secrets, const char *text, struct err *e)
 	return json_array_append_new(secrets, secret) < 0 ? err_set(e, ENOMEM, "out of memory") : 0;
 }
 
+int spec_user(const char *text, const char **ret, struct err *e)
+{
+	if (!*text || strchr(text, ':') || !str_is_utf8(text, strlen(text)))
+		return err_set(
+			e, EINVAL,
+			"--user takes a name or a number of a user, and no group, not '%.40s'",
+			text);
+	*ret = text;
+	return 0;
+}
+
 int spec_policy(const char *path, json_t **ret, struct err *e)
 {
 	auto_free char *text = NULL;

@@ -18,6 +18,10 @@ int spec_env_file(json_t *envs, const char *path, struct err *e);
  */
 int spec_secret(json_t *secrets, const char *text, struct err *e);
 
+/* The user that --user names. A group of its own, as docker has it behind a colon, can't be given.
+ * -EINVAL. */
+int spec_user(const char *text, const char **ret, struct err *e);
+
 /* {"name","text"} of a policy file; a new reference in *ret. */
 int spec_policy(const char *path, json_t **ret, struct err *e);
 

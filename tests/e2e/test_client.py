@@ -602,6 +602,9 @@ def test_exec_goes_to_the_agent(script):
         (["run", "--env-file", "/nonexistent", "x"], "cannot read /nonexistent"),
         (["exec", "w"], "no command given"),
         (["exec"], "no sandbox given"),
+        (["run", "-u", "user:group", "x"], "--user takes a name or a number"),
+        (["exec", "-u", "1000:0", "w", "x"], "--user takes a name or a number"),
+        (["cp", "-u", "a:b", "a", "w:b"], "--user takes a name or a number"),
         (["cp", "a"], "name a source and a target"),
         (["cp", "a", "b"], "one of the two is SANDBOX:PATH"),
         (["cp", "a:b", "c:d"], "one of the two is SANDBOX:PATH"),
@@ -652,6 +655,18 @@ def test_missing_spaced_is_told(tmp_path):
     assert done.returncode == 125
     assert done.stderr.startswith(b"space: spaced did not start: no room for it")
     assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("args", [["exec", "w", "x"], ["cp", "w:/x", "-"], ["cp", "-", "w:/x"]])
+@pytest.mark.parametrize("state, text", [
+    ("exited", "w has ended: 'space logs w' shows what it printed, 'space rm w' removes it"),
+    ("failed", "w has ended: 'space logs w' shows what it printed, 'space rm w' removes it"),
+    ("stopping", "w is stopping"), ("booting", "w is booting: try again when 'space ls' shows it running")])
+def test_sandbox_that_does_not_run_is_told(script, args, state, text):
+    script.on("GET /sandboxes/w")(lambda r: r.json(200, {"sandboxID": "sb1", "name": "w", "state": state}))
+    done = space(script, *args)
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (125, b"", "space: %s\n" % text)
+    assert script.keys() == ["GET /sandboxes/w"]
 
 
 # Lists, logs, records
