@@ -140,20 +140,25 @@ def find_processes(run_dir):
     return found
 
 
-def namespaces():
-    """Network namespaces that some process is in or holds open."""
+def namespaces(node):
+    """Network namespaces, other than ours, that a process of this node is in or holds open, or one that lost its parent. Others
+    on this host may run sandboxes too."""
     found = set()
+    own = os.readlink("/proc/self/ns/net")
+    family = find_processes(node.run_dir)
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            found.add(os.readlink(entry / "ns/net"))
-            for fd in (entry / "fd").iterdir():
-                target = os.readlink(fd)
-                if target.startswith("net:["):
-                    found.add(target)
+            exe = os.path.basename(os.readlink(entry / "exe"))
+            parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            lost = parent == "1" and exe.startswith(("qemu-system", "space-"))
+            if not lost and int(entry.name) not in family:
+                continue
+            links = [os.readlink(entry / "ns/net")] + [os.readlink(fd) for fd in (entry / "fd").iterdir()]
         except OSError:
             continue
+        found |= {link for link in links if link.startswith("net:[") and link != own}
     return found
 
 

@@ -65,18 +65,18 @@ def test_lost_monitor_and_lost_gateway_end_their_sandbox_alone(own_node):
 
 def test_killed_daemon_takes_its_sandboxes_along_and_the_next_one_knows(own_node):
     node = own_node
-    before = namespaces()
     node.ok("run", "-d", "--name", "a", "--", "sleep", "100000")
     run = node.popen("run", "--name", "b", "--", "sh", "-c", "echo up; sleep 1000", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout.readline() == b"up\n"
     family = find_processes(node.run_dir)
     assert len(family) >= 5  # spaced, two monitors, two gateways
+    assert len(namespaces(node)) >= 2
     os.kill(node.daemon_pid(), signal.SIGKILL)
     out, err = run.communicate(timeout=DEADLINE)
     assert run.returncode == 125 and b"lost the connection to spaced" in err
     for pid in family:
         end(pid, 0)
-    eventually(lambda: namespaces() <= before, "a namespace is left")
+    eventually(lambda: not namespaces(node), "a namespace is left")
     assert node.names() == []
     assert_clean(node)
     node.ok("audit", "verify")
@@ -149,7 +149,6 @@ def test_runs_broken_off_at_any_moment_leave_nothing(own_node):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
-    before = namespaces()
     ways = ["interrupt", "kill", "monitor", "gateway", "rm"]
     node.names()  # starts spaced
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
@@ -157,9 +156,34 @@ def test_runs_broken_off_at_any_moment_leave_nothing(own_node):
         for job in jobs:
             print(job.result())
     assert_clean(node)
-    eventually(lambda: namespaces() <= before, "a namespace is left")
+    eventually(lambda: not namespaces(node), "a namespace is left")
     node.ok("audit", "verify")
     assert node.ok("run", "--no-network", "--", "echo", "fine") == "fine\n"
+
+
+def test_daemon_killed_at_any_moment_leaves_nothing(own_node):
+    node = own_node
+    rng = random.Random()
+    for i in range(max(4, SOAK // 3)):
+        node.names()  # starts spaced
+        pid = node.daemon_pid()
+        runs = [
+            node.popen("run", "--name", "k%d-%d" % (i, j), "--memory", "256", "--", "sleep", "1000", stderr=subprocess.PIPE)
+            for j in range(2)
+        ]
+        moment = rng.uniform(0, 5)
+        threading.Event().wait(moment)
+        family = find_processes(node.run_dir)
+        os.kill(pid, signal.SIGKILL)
+        for run in runs:
+            run.communicate(timeout=DEADLINE)
+            assert run.returncode == 125, (moment, run.returncode)
+        for p in family:
+            end(p, 0)
+        assert node.names() == [], moment
+        assert_clean(node)
+    assert not namespaces(node)
+    node.ok("audit", "verify")
 
 
 def test_ten_sandboxes_at_once(own_node):
