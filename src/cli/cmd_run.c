@@ -265,7 +265,7 @@ const struct verb verb_run = {
 	"space itself failed; 126 and 127 when the command cannot be executed or found.\n"
 	"\n"
 	"  space run -- uname -a\n"
-	"  space run --allow-host api.example.com --secret API_TOKEN@api.example.com -- python3 task.py\n"
+	"  space run -i --allow-host api.example.com --secret API_TOKEN@api.example.com -- python3 - <task.py\n"
 	"  echo 'print(6*7)' | space run -i -- python3 -\n"
 	"  space run -d --name w -- sleep 600\n",
 };

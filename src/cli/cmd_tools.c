@@ -91,7 +91,7 @@ static int help_verb(struct cli *cli, const struct verb *self, int argc, char **
 
 const struct verb verb_doctor = {
 	"doctor", "[--json]",    "tell what this host offers, what is missing, what to do",
-	no_flags, become_spaced, NULL,
+	no_flags, become_spaced, "Exits with 1 when sandboxes cannot run here.\n",
 };
 
 const struct verb verb_image = {
@@ -100,7 +100,7 @@ const struct verb verb_image = {
 	"build, list and remove images",
 	no_flags,
 	become_spaced,
-	NULL,
+	"An image that is up to date is not built again; --force does, with Debian's updates.\n",
 };
 
 const struct verb verb_version = {

@@ -62,7 +62,8 @@ void verb_print_list(void)
 
 void verb_print_help(const struct verb *v)
 {
-	printf("usage: space %s %s\n\n%s\n\n", v->name, v->synopsis, v->summary);
+	printf("usage: space %s%s%s\n\n%s\n\n", v->name, *v->synopsis ? " " : "", v->synopsis,
+	       v->summary);
 	flags_print(v->flags, stdout);
 	if (v->more)
 		printf("\n%s", v->more);
