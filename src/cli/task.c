@@ -355,8 +355,11 @@ static void on_over(void *user, const char *code, const struct err *why)
 		return;
 	}
 	int exit_code = error_code(t, code, why);
+	struct err e = *why;
+	if (!code && t->spec->sandbox_id && t->pid) /* spaced's end would be the sandbox's, too */
+		err_set(&e, EIO, "the sandbox ended before the command did");
 	if (exit_code != CLI_TIMEOUT || !t->spec->quiet)
-		cli_fail(why);
+		cli_fail(&e);
 	task_over(t, exit_code);
 }
 

@@ -576,6 +576,20 @@ def test_exec_goes_to_the_agent(script):
     assert headers["Connect-Timeout-Ms"] == "5000"
 
 
+def test_exec_tells_that_the_sandbox_ended_under_it(script):
+    @script.on("POST /process.Process/Start")
+    def answer(r):
+        r.stream()
+        r.start()
+        r.out(b"hi")
+        r.close_connection = True
+        r.connection.shutdown(2)
+
+    done = space(script, "exec", "w", "x")
+    assert (done.returncode, done.stdout) == (125, b"hi")
+    assert done.stderr == b"space: the sandbox ended before the command did\n"
+
+
 # Errors of use: one line, what to do, 125, nothing sent
 
 
