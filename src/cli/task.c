@@ -67,6 +67,7 @@ static void broken_off(void *user, unsigned status, const char *body, size_t n,
 	(void)body;
 	(void)n;
 	(void)why;
+	t->calls--;
 	task_over(t, t->code);
 }
 
