@@ -133,8 +133,9 @@ static int put_disks(struct qemu_args *a)
 	       QEMU_FD_SCRATCH);
 	option(rc, a, "-device", "virtio-blk-device,drive=root,num-queues=1,bus=virtio-mmio-bus.%d",
 	       TRANSPORT_ROOT);
+	/* On a full host the guest gets an error. Else QEMU would stop it, for good and unseen. */
 	option(rc, a, "-device",
-	       "virtio-blk-device,drive=scratch,num-queues=1,bus=virtio-mmio-bus.%d",
+	       "virtio-blk-device,drive=scratch,werror=report,num-queues=1,bus=virtio-mmio-bus.%d",
 	       TRANSPORT_SCRATCH);
 	return rc;
 }

@@ -144,6 +144,21 @@ def test_spaced_holds_nothing_of_its_starter(own_node):
     os.close(read_end)
 
 
+def test_guest_that_fills_the_hosts_disk_hears_of_it_and_goes_on(own_node):
+    scratch = own_node.state / "scratch"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m,mode=700", "none", scratch], check=True)
+    try:
+        own_node.ok("run", "-d", "--name", "w", "--no-network", "--", "sleep", "100000")
+        done = own_node.space("exec", "w", "--", "dd", "if=/dev/zero", "of=big", "bs=1M", "count=500", "conv=fsync", timeout=120)
+        assert done.returncode == 1 and b"rror" in done.stderr, done
+        assert own_node.ok("exec", "w", "--", "sh", "-c", "rm big && echo fine", timeout=60) == "fine\n"
+        own_node.ok("rm", "-f", "w")
+    finally:
+        own_node.stop()
+        subprocess.run(["umount", "-l", scratch], check=True)
+
+
 def test_runs_broken_off_at_any_moment_leave_nothing(own_node):
     node = own_node
     seed = random.randrange(1 << 32)

@@ -87,6 +87,7 @@ static void machine_has_no_device_but_those_needed(void **state)
 	assert_true(str_starts(value_of(&a, "-M", 0), "microvm,acpi=on,"));
 	assert_true(str_starts(value_of(&a, "-device", 0), "virtio-blk-device,drive=root,"));
 	assert_true(str_starts(value_of(&a, "-device", 1), "virtio-blk-device,drive=scratch,"));
+	assert_non_null(strstr(value_of(&a, "-device", 1), ",werror=report,"));
 	assert_true(str_starts(value_of(&a, "-device", 2), "virtio-rng-device,"));
 	assert_non_null(strstr(value_of(&a, "-device", 3), "mac=" GUEST_MAC));
 	assert_null(value_of(&a, "-device", 4));
