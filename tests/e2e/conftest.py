@@ -1,8 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures: nodes and sandboxes in real microVMs."""
+import os
+import signal
+
 import pytest
 
 from node import IMAGES, new_node
+
+
+def out_of_time(*args):
+    raise TimeoutError("this test has run for too long")
+
+
+@pytest.fixture(autouse=True)
+def limit():
+    """A test that hangs is a test that failed."""
+    signal.signal(signal.SIGALRM, out_of_time)
+    signal.alarm(600 + 10 * int(os.environ.get("SPACE_SOAK", "12")))
+    yield
+    signal.alarm(0)
 
 
 @pytest.fixture(scope="session")

@@ -175,15 +175,16 @@ def test_output_that_cannot_be_written_is_an_error(script):
 def test_shared_pipe_is_left_as_it_was(script):
     run_answer(script, lambda r: r.out(b"x" * 200000), lambda r: r.exited())
     read_end, write_end = os.pipe()
-    before = fcntl.fcntl(write_end, fcntl.F_GETFL)
-    process = popen(script, "run", "-i", "x", stdout=write_end, stdin=read_end)
+    stdin, quiet = os.pipe()
+    before = [fcntl.fcntl(fd, fcntl.F_GETFL) for fd in (write_end, stdin)]
+    process = popen(script, "run", "-i", "x", stdout=write_end, stdin=stdin)
     got = 0
     while got < 200000:
         got += len(os.read(read_end, 65536))
     process.wait(timeout=30)
-    assert fcntl.fcntl(write_end, fcntl.F_GETFL) == before
-    os.close(read_end)
-    os.close(write_end)
+    assert [fcntl.fcntl(fd, fcntl.F_GETFL) for fd in (write_end, stdin)] == before
+    for fd in (read_end, write_end, stdin, quiet):
+        os.close(fd)
 
 
 def test_closed_standard_streams_do_no_harm(script):
