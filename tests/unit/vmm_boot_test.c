@@ -322,6 +322,7 @@ static void restart_by_the_guest_is_a_clean_end(void **state)
 	need(host_once());
 	machine_start(&m, "kernel");
 	wait_for_line(&m);
+	wait_for(&m, &m.running); /* the console may be ahead of QMP */
 	assert_int_equal(write(m.console, "r", 1), 1);
 	machine_done(&m);
 	assert_true(m.running);
