@@ -34,7 +34,7 @@ static const struct flag run_flags[] = {
 	{RUN_ALLOW,      0,   "allow-host", FLAG_VALUE,  "HOST[:PORT]", "let it reach HOST; may be repeated"},
 	{RUN_POLICY,     0,   "policy",     FLAG_VALUE,  "FILE",  "let it reach what FILE says"},
 	{RUN_SECRET,     0,   "secret",     FLAG_VALUE,  "NAME@HOST[,HOST]", "add variable NAME's value as bearer token, outside the VM"},
-	{RUN_NO_NETWORK, 0,   "no-network", FLAG_SWITCH, NULL,    "no network device at all"},
+	{RUN_NO_NETWORK, 0,   "no-network", FLAG_SWITCH, NULL,    "no gateway: nothing is reached"},
 	{RUN_DETACH,     'd', "detach",     FLAG_SWITCH, NULL,    "print its id and return when it runs"},
 	{RUN_RM,         0,   "rm",         FLAG_SWITCH, NULL,    "remove it when it ends (default, but not with -d); --rm=false keeps it"},
 	PROCESS_FLAGS,
