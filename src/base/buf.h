@@ -30,7 +30,8 @@ int buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf
 /* Drops the first n bytes, n <= len. */
 void buf_consume(struct buf *b, size_t n);
 
-/* Yields the bytes as a NUL-terminated heap string that the caller frees; the buffer is left empty. NULL: no memory. */
+/* Yields the bytes as a NUL-terminated heap string that the caller frees; the buffer is left empty.
+ * NULL: no memory. */
 char *buf_take_str(struct buf *b);
 
 static inline void cleanup_buf(struct buf *b)

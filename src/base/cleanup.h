@@ -27,21 +27,21 @@ static inline void cleanup_file(FILE **f)
 }
 
 #define auto_free __attribute__((cleanup(cleanup_free)))
-#define auto_fd	  __attribute__((cleanup(cleanup_fd)))
+#define auto_fd   __attribute__((cleanup(cleanup_fd)))
 #define auto_file __attribute__((cleanup(cleanup_file)))
 
 /* Yields *p and leaves NULL behind. */
-#define take_ptr(p)                                                                                \
-	({                                                                                         \
-		__typeof__(p) taken_ = (p);                                                        \
-		(p) = NULL;                                                                        \
-		taken_;                                                                            \
+#define take_ptr(p)                         \
+	({                                  \
+		__typeof__(p) taken_ = (p); \
+		(p) = NULL;                 \
+		taken_;                     \
 	})
 
 /* Yields fd and leaves -1 behind. */
-#define take_fd(fd)                                                                                \
-	({                                                                                         \
-		int taken_ = (fd);                                                                 \
-		(fd) = -1;                                                                         \
-		taken_;                                                                            \
+#define take_fd(fd)                \
+	({                         \
+		int taken_ = (fd); \
+		(fd) = -1;         \
+		taken_;            \
 	})

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * JSON by jansson; YAML by libyaml's events into the same tree, with a mark (line, column) for each
- * value. Plain YAML scalars become null, booleans, integers or strings as YAML 1.2's core schema says;
- * "yes", "no", "on", "off" stay strings, so that they can't be mistaken.
+ * value. Plain YAML scalars become null, booleans, integers or strings as YAML 1.2's core schema
+ * says; "yes", "no", "on", "off" stay strings, so that they can't be mistaken.
  */
 #include "base/doc.h"
-
-#include "base/cleanup.h"
-#include "base/str.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -16,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
 
 #define DOC_DEPTH_MAX 64
 #define DOC_BYTES_MAX (4u << 20)
@@ -75,7 +75,8 @@ json_t *doc_parse_json(const char *text, size_t len, struct err *e)
 		char *quote = strstr(je.text, " near '");
 		if (quote)
 			*quote = '\0';
-		err_set(e, EINVAL, "not valid JSON: line %d, column %d: %s", je.line, je.column, je.text);
+		err_set(e, EINVAL, "not valid JSON: line %d, column %d: %s", je.line, je.column,
+			je.text);
 	}
 	return j;
 }
@@ -108,7 +109,8 @@ static int yaml_next(struct yaml_reader *y, yaml_event_t *ev)
 
 static int yaml_mark(struct yaml_reader *y, const json_t *value, yaml_mark_t at)
 {
-	/* null, true and false are shared by all of jansson: the first mark would speak for each. */
+	/* null, true and false are shared by all of jansson: the first mark would speak for each.
+	 */
 	if (json_is_null(value) || json_is_boolean(value))
 		return 0;
 	if (y->count == y->cap) {
@@ -155,7 +157,8 @@ static int yaml_scalar(struct yaml_reader *y, const yaml_event_t *ev, json_t **r
 		return yaml_fail(y, ev->start_mark, "anchors and tags are not supported");
 	if (strlen(s) != n)
 		return yaml_fail(y, ev->start_mark, "a NUL in a string");
-	json_t *j = ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE ? plain_scalar(s) : json_string(s);
+	json_t *j =
+		ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE ? plain_scalar(s) : json_string(s);
 	if (!j)
 		return yaml_fail(y, ev->start_mark, "not valid UTF-8");
 	*ret = j;
@@ -344,8 +347,8 @@ int doc_error(const struct doc *doc, const json_t *at, struct err *e, const char
 }
 
 /* *ret NULL: the member is missing or null. */
-static int doc_member(const json_t *obj, const char *key, json_type type, const char *wanted, bool must,
-		      json_t **ret, struct err *e)
+static int doc_member(const json_t *obj, const char *key, json_type type, const char *wanted,
+		      bool must, json_t **ret, struct err *e)
 {
 	*ret = NULL;
 	if (!json_is_object(obj))
@@ -359,7 +362,8 @@ static int doc_member(const json_t *obj, const char *key, json_type type, const 
 	return 0;
 }
 
-static int doc_string(const json_t *obj, const char *key, bool must, const char **ret, struct err *e)
+static int doc_string(const json_t *obj, const char *key, bool must, const char **ret,
+		      struct err *e)
 {
 	json_t *j;
 	int r = doc_member(obj, key, JSON_STRING, "a string", must, &j, e);
@@ -394,8 +398,8 @@ int doc_opt_bool(const json_t *obj, const char *key, bool *ret, struct err *e)
 	return 0;
 }
 
-static int doc_uint(const json_t *obj, const char *key, bool must, uint64_t min, uint64_t max, uint64_t *ret,
-		    struct err *e)
+static int doc_uint(const json_t *obj, const char *key, bool must, uint64_t min, uint64_t max,
+		    uint64_t *ret, struct err *e)
 {
 	json_t *j;
 	int r = doc_member(obj, key, JSON_INTEGER, "a whole number", must, &j, e);
@@ -403,26 +407,30 @@ static int doc_uint(const json_t *obj, const char *key, bool must, uint64_t min,
 		return r;
 	json_int_t v = json_integer_value(j);
 	if (v < 0 || (uint64_t)v < min || (uint64_t)v > max)
-		return err_set(e, EINVAL, "%s must be from %ju to %ju", key, (uintmax_t)min, (uintmax_t)max);
+		return err_set(e, EINVAL, "%s must be from %ju to %ju", key, (uintmax_t)min,
+			       (uintmax_t)max);
 	*ret = (uint64_t)v;
 	return 0;
 }
 
-int doc_want_uint(const json_t *obj, const char *key, uint64_t min, uint64_t max, uint64_t *ret, struct err *e)
+int doc_want_uint(const json_t *obj, const char *key, uint64_t min, uint64_t max, uint64_t *ret,
+		  struct err *e)
 {
 	return doc_uint(obj, key, true, min, max, ret, e);
 }
 
-int doc_opt_uint(const json_t *obj, const char *key, uint64_t min, uint64_t max, uint64_t *ret, struct err *e)
+int doc_opt_uint(const json_t *obj, const char *key, uint64_t min, uint64_t max, uint64_t *ret,
+		 struct err *e)
 {
 	return doc_uint(obj, key, false, min, max, ret, e);
 }
 
-static int doc_container(const json_t *obj, const char *key, json_type type, bool must, json_t **ret,
-			 struct err *e)
+static int doc_container(const json_t *obj, const char *key, json_type type, bool must,
+			 json_t **ret, struct err *e)
 {
 	json_t *j;
-	int r = doc_member(obj, key, type, type == JSON_ARRAY ? "a list" : "an object", must, &j, e);
+	int r = doc_member(obj, key, type, type == JSON_ARRAY ? "a list" : "an object", must, &j,
+			   e);
 	if (r == 0 && j)
 		*ret = j;
 	return r;
@@ -452,7 +460,8 @@ int doc_only(const json_t *obj, const char *const *known, struct err *e)
 {
 	const char *key;
 	json_t *value;
-	json_object_foreach ((json_t *)(uintptr_t)obj, key, value) {
+	json_object_foreach((json_t *)(uintptr_t)obj, key, value)
+	{
 		const char *const *k = known;
 		while (*k && !str_eq(*k, key))
 			k++;

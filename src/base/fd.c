@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fd.h"
 
-#include "base/cleanup.h"
-#include "base/str.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +10,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
 
 int fd_write_all(int fd, const void *p, size_t n)
 {

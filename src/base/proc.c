@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/proc.h"
 
-#include "base/cleanup.h"
-#include "base/fd.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -12,6 +9,9 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fd.h"
 
 /* out_fd: what becomes standard output; -1: ours. */
 static int proc_spawn(const char *const *argv, int out_fd, pid_t *ret_pid)
@@ -28,7 +28,8 @@ static int proc_spawn(const char *const *argv, int out_fd, pid_t *ret_pid)
 	sigemptyset(&none);
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
-	int r = posix_spawnp(ret_pid, argv[0], &actions, &attr, (char *const *)(uintptr_t)argv, environ);
+	int r = posix_spawnp(ret_pid, argv[0], &actions, &attr, (char *const *)(uintptr_t)argv,
+			     environ);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&actions);
 	return -r;

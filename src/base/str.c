@@ -96,8 +96,8 @@ static int with_unit(const char *s, const struct unit *units, uint64_t *ret_valu
 int str_to_mib(const char *s, uint64_t *ret_mib)
 {
 	static const struct unit units[] = {
-		{"", 1},	{"m", 1},	{"mb", 1},	{"mib", 1},
-		{"g", 1024},	{"gb", 1024},	{"gib", 1024},	{NULL, 0},
+		{"", 1},     {"m", 1},     {"mb", 1},     {"mib", 1},
+		{"g", 1024}, {"gb", 1024}, {"gib", 1024}, {NULL, 0},
 	};
 	return with_unit(s, units, ret_mib);
 }
@@ -142,8 +142,8 @@ static size_t utf8_sequence(const uint8_t *p, size_t n)
 {
 	if (p[0] < 0x80)
 		return 1;
-	size_t len = p[0] >= 0xc2 && p[0] <= 0xdf ? 2
-		     : (p[0] & 0xf0) == 0xe0	  ? 3
+	size_t len = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2
+		     : (p[0] & 0xf0) == 0xe0        ? 3
 		     : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
 						    : 0;
 	if (!len || len > n)

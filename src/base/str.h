@@ -2,12 +2,12 @@
 /* Strings, numbers as people write them, base64 and hex. */
 #pragma once
 
-#include "base/err.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "base/err.h"
 
 bool str_eq(const char *a, const char *b); /* false when either is NULL */
 bool str_starts(const char *s, const char *prefix);
@@ -40,17 +40,18 @@ bool str_is_utf8(const void *p, size_t n);
 /* Drops an unfinished UTF-8 sequence at the end of s, as cutting it to a size leaves one. */
 void str_drop_partial(char *s);
 
-/* True for names of HTTP fields that are one name to servers in the way of CGI, to which '_' is '-' and case nothing.
-   Source: RFC 3875, section 4.1.18. */
+/* True for names of HTTP fields that are one name to servers in the way of CGI, to which '_' is '-'
+   and case nothing. Source: RFC 3875, section 4.1.18. */
 bool str_same_field(const char *a, const char *b);
 
 /* Lower-case hex of n bytes into out[2n + 1]. */
 void hex_encode(const void *p, size_t n, char *out);
 
-/* Standard alphabet, padded. out needs base64_encoded_len(n) + 1 bytes; a NUL is written. Returns the length. */
+/* Standard alphabet, padded. out needs base64_encoded_len(n) + 1 bytes; a NUL is written. Returns
+ * the length. */
 size_t base64_encoded_len(size_t n);
 size_t base64_encode(const void *p, size_t n, char *out);
 
-/* Takes the standard and the URL-safe alphabet, padded or not, nothing else. out needs n / 4 * 3 + 3 bytes.
-   Returns the count of bytes, or -EBADMSG. */
+/* Takes the standard and the URL-safe alphabet, padded or not, nothing else. out needs n / 4 * 3 +
+   3 bytes. Returns the count of bytes, or -EBADMSG. */
 ssize_t base64_decode(const char *s, size_t n, void *out);

@@ -38,11 +38,12 @@ int api_sandbox_id(struct cli *cli, const char *ref, char **ret, struct err *e);
 /* "/sandboxes/REF" with what follows, encoded; heap, NULL: no memory. */
 char *api_sandbox_path(const char *ref, const char *rest);
 
-/* A call whose answer comes to done() from the loop, as http_client_fetch() has it; its head within timeout_ms. sandbox_id is
-   NULL for spaced itself. -errno: done() is not called. */
-int api_call_async(struct cli *cli, const char *method, const char *target, const char *sandbox_id, const char *text,
-		   uint64_t timeout_ms,
-		   void (*done)(void *user, unsigned status, const char *body, size_t n, const struct err *why),
+/* A call whose answer comes to done() from the loop, as http_client_fetch() has it; its head within
+   timeout_ms. sandbox_id is NULL for spaced itself. -errno: done() is not called. */
+int api_call_async(struct cli *cli, const char *method, const char *target, const char *sandbox_id,
+		   const char *text, uint64_t timeout_ms,
+		   void (*done)(void *user, unsigned status, const char *body, size_t n,
+				const struct err *why),
 		   void *user, struct err *e);
 
 /* Prints it indented to standard output; to a terminal in ASCII, so that nothing in it can steer

@@ -12,7 +12,7 @@
 struct console;
 
 /* ready(user) is called for each line that says so: a hint, from a guest that may lie.
-   *ret_guest_fd is the monitor's end, the caller's to close. */
+ *ret_guest_fd is the monitor's end, the caller's to close. */
 struct console *console_open(uv_loop_t *loop, const char *dir, void (*ready)(void *user),
 			     void *user, int *ret_guest_fd, struct err *e);
 void console_close(struct console *c); /* NULL is fine */

@@ -12,7 +12,8 @@
 #include "daemon/sandbox.h"
 #include "daemon/start.h"
 
-#define ANSWER_TIMEOUT_MS (10u * 60 * 1000) /* to requests without a body; uploads take their time */
+#define ANSWER_TIMEOUT_MS \
+	(10u * 60 * 1000) /* to requests without a body; uploads take their time */
 
 struct relay {
 	struct sandbox *sb;

@@ -29,6 +29,6 @@ struct node {
 	unsigned live;         /* sandboxes with processes */
 	bool seat_taken[NODE_SANDBOXES_MAX];
 	bool closing; /* no new sandboxes */
-	void (*on_idle)(
-		struct node *n); /* called when the last living sandbox is gone; may be NULL */
+	/* Called when the last living sandbox is gone; may be NULL. */
+	void (*on_idle)(struct node *n);
 };

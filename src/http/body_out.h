@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The body that we send, in either direction: its framing put onto a stream without copying what the socket takes. */
+/* The body that we send, in either direction: its framing put onto a stream without copying what
+ * the socket takes. */
 #pragma once
 
 #include "http/msg.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serving HTTP/1.1 on a stream: requests one after the other (pipelined ones wait), bodies streamed with backpressure
- * in both directions. Malformed requests are answered and the connection closed without asking the user.
+ * Serving HTTP/1.1 on a stream: requests one after the other (pipelined ones wait), bodies streamed
+ * with backpressure in both directions. Malformed requests are answered and the connection closed
+ * without asking the user.
  *
- * The peer's end of sending cancels: an exchange that is open gets gone(), what it had not yet sent is dropped. Callbacks
- * are never made from inside a call, but gone() from http_conn_close() and from a http_exchange_collect() without memory.
- * A peer that leaves while more than 64 KiB of its bytes are unread is noticed only when they are read or a write fails.
+ * The peer's end of sending cancels: an exchange that is open gets gone(), what it had not yet sent
+ * is dropped. Callbacks are never made from inside a call, but gone() from http_conn_close() and
+ * from a http_exchange_collect() without memory. A peer that leaves while more than 64 KiB of its
+ * bytes are unread is noticed only when they are read or a write fails.
  */
 #pragma once
 
@@ -16,12 +18,15 @@ struct http_conn;     /* a served connection */
 struct http_exchange; /* one request and its response */
 
 struct http_server_ops {
-	/* A head has come. The user keeps x until it ends (http_exchange_end, _reply, _abort) or gone() is called.
-	   http_exchange_on() must be called before returning, unless x was answered. */
+	/* A head has come. The user keeps x until it ends (http_exchange_end, _reply, _abort) or
+	   gone() is called. http_exchange_on() must be called before returning, unless x was
+	   answered. */
 	void (*request)(void *user, struct http_exchange *x);
-	/* A request was refused by the codec with this status before request(); for records. May be NULL. */
+	/* A request was refused by the codec with this status before request(); for records. May be
+	 * NULL. */
 	void (*refused)(void *user, unsigned status);
-	/* The connection is over; the pointer from http_serve() is dead. Every exchange was told before. */
+	/* The connection is over; the pointer from http_serve() is dead. Every exchange was told
+	 * before. */
 	void (*closed)(void *user);
 };
 
@@ -29,7 +34,8 @@ struct http_exchange_ops {
 	void (*body)(void *user, const uint8_t *p, size_t n);
 	void (*body_end)(void *user); /* also for requests without a body, once reading is on */
 	void (*drained)(void *user);
-	void (*gone)(void *user); /* the peer vanished or broke the protocol before the end; x is dead */
+	/* The peer vanished or broke the protocol before the end; x is dead. */
+	void (*gone)(void *user);
 	/* Any may be NULL. */
 };
 
@@ -38,9 +44,11 @@ struct http_limits {
 	uint64_t idle_timeout_ms; /* between requests; 0: none */
 };
 
-/* Takes the stream over (also on failure) and starts reading; early are bytes already read. NULL: no memory. */
-struct http_conn *http_serve(struct stream *s, const uint8_t *early, size_t n, const struct http_limits *limits,
-			     const struct http_server_ops *ops, void *user);
+/* Takes the stream over (also on failure) and starts reading; early are bytes already read. NULL:
+ * no memory. */
+struct http_conn *http_serve(struct stream *s, const uint8_t *early, size_t n,
+			     const struct http_limits *limits, const struct http_server_ops *ops,
+			     void *user);
 
 /* Closes at once; open exchanges get gone(); closed() is not called. */
 void http_conn_close(struct http_conn *c);
@@ -50,38 +58,43 @@ const struct http_head *http_exchange_head(const struct http_exchange *x);
 struct http_conn *http_exchange_conn(const struct http_exchange *x);
 void http_exchange_on(struct http_exchange *x, const struct http_exchange_ops *ops, void *user);
 
-/* Turns the flow of the request body on or off; it starts off. The first "on" answers Expect: 100-continue. */
+/* Turns the flow of the request body on or off; it starts off. The first "on" answers Expect:
+ * 100-continue. */
 void http_exchange_read(struct http_exchange *x, bool on);
 
 /*
- * Starts the response: status, fields (borrowed), framing. HTTP_TO_CLOSE is not for the caller: HTTP_CHUNKED becomes it
- * for an HTTP/1.0 peer. HEAD and 204/304 drop bodies. 0, -EINVAL, -ENOMEM.
+ * Starts the response: status, fields (borrowed), framing. HTTP_TO_CLOSE is not for the caller:
+ * HTTP_CHUNKED becomes it for an HTTP/1.0 peer. HEAD and 204/304 drop bodies. 0, -EINVAL, -ENOMEM.
  */
 int http_exchange_start(struct http_exchange *x, unsigned status, const struct http_fields *fields,
 			enum http_framing framing, uint64_t length);
 
-/* Queues body bytes. Returns the bytes now queued on the connection, or -errno (-EPIPE past the length). */
+/* Queues body bytes. Returns the bytes now queued on the connection, or -errno (-EPIPE past the
+ * length). */
 ssize_t http_exchange_write(struct http_exchange *x, const void *p, size_t n);
 
-/* Ends the response; x is dead. A request body that was not read to its end costs the connection (after what is queued). A
-   response shorter than its length cuts it. */
+/* Ends the response; x is dead. A request body that was not read to its end costs the connection
+   (after what is queued). A response shorter than its length cuts it. */
 void http_exchange_end(struct http_exchange *x);
 
-/* Cuts the connection without ending the response, after what is queued; x is dead. (Where the end of the connection would
-   be the end of the body, at once and by a reset.) */
+/* Cuts the connection without ending the response, after what is queued; x is dead. (Where the end
+   of the connection would be the end of the body, at once and by a reset.) */
 void http_exchange_abort(struct http_exchange *x);
 
 /* A whole response in one call: start, write, end. x is dead, also on failure. */
-void http_exchange_reply(struct http_exchange *x, unsigned status, const char *content_type, const void *body, size_t n);
+void http_exchange_reply(struct http_exchange *x, unsigned status, const char *content_type,
+			 const void *body, size_t n);
 
 /* {"code": status, "message": text} */
 void http_exchange_reply_error(struct http_exchange *x, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Collects the whole request body, at most max bytes (413 past it; the exchange is then answered and done is not called).
-   done gets x alive, the body valid during the call and followed by a NUL. gone, which may be NULL, when the peer vanished
-   before x ended, also after done unless the user has called http_exchange_on; and when a body too large was answered.
-   Calls http_exchange_on itself. */
+/* Collects the whole request body, at most max bytes (413 past it; the exchange is then answered
+   and done is not called). done gets x alive, the body valid during the call and followed by a NUL.
+   gone, which may be NULL, when the peer vanished before x ended, also after done unless the user
+   has called http_exchange_on; and when a body too large was answered. Calls http_exchange_on
+   itself. */
 void http_exchange_collect(struct http_exchange *x, size_t max,
-			   void (*done)(void *user, struct http_exchange *x, const char *body, size_t n),
+			   void (*done)(void *user, struct http_exchange *x, const char *body,
+					size_t n),
 			   void (*gone)(void *user), void *user);

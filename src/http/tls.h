@@ -2,23 +2,28 @@
 /* TLS contexts for streams. TLS 1.2 and 1.3, no renegotiation, no compression, no early data. */
 #pragma once
 
-#include "base/err.h"
+#include <stdbool.h>
 
 #include <openssl/types.h>
-#include <stdbool.h>
+
+#include "base/err.h"
 
 struct tls_context;
 
-/* A client context that trusts the system's store and, when not NULL, also the PEM certificates given (trust_pem_only:
-   those alone), names in the SAN alone, no partial wildcards. alpn http/1.1. */
+/* A client context that trusts the system's store and, when not NULL, also the PEM certificates
+   given (trust_pem_only: those alone), names in the SAN alone, no partial wildcards. alpn http/1.1.
+ */
 struct tls_context *tls_client_new(const char *trust_pem, bool trust_pem_only, struct err *e);
 
 /*
- * A server context. pick is called during the handshake with the SNI (lower case, valid per DNS rules; NULL when none) and
- * calls SSL_use_certificate() and the like on ssl. 0: go on; negative: refuse with a fatal unrecognized_name alert.
- * It must not close the stream, and leaves the app data of ssl alone. A malformed SNI, one that is an address, a ClientHello
- * past 16 KiB and an ALPN list without http/1.1 are refused before or after it.
+ * A server context. pick is called during the handshake with the SNI (lower case, valid per DNS
+ * rules; NULL when none) and calls SSL_use_certificate() and the like on ssl. 0: go on; negative:
+ * refuse with a fatal unrecognized_name alert. It must not close the stream, and leaves the app
+ * data of ssl alone. A malformed SNI, one that is an address, a ClientHello past 16 KiB and an ALPN
+ * list without http/1.1 are refused before or after it.
  */
-struct tls_context *tls_server_new(int (*pick)(void *user, SSL *ssl, const char *sni), void *user, struct err *e);
+struct tls_context *tls_server_new(int (*pick)(void *user, SSL *ssl, const char *sni), void *user,
+				   struct err *e);
 
-void tls_context_free(struct tls_context *ctx); /* NULL is fine; streams in use hold their own reference */
+/* NULL is fine; streams in use hold their own reference. */
+void tls_context_free(struct tls_context *ctx);

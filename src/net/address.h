@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IP addresses: canonical spelling, classes that are never a destination unless a rule names them. */
+/* IP addresses: canonical spelling, classes that are never a destination unless a rule names them.
+ */
 #pragma once
-
-#include "base/err.h"
 
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+
+#include "base/err.h"
 
 struct address {
 	sa_family_t family; /* AF_INET, AF_INET6 */
@@ -17,13 +18,16 @@ struct address {
 /* Strict: dotted quad without leading zeros, or RFC 4291 text without zone. 0 or -EINVAL. */
 int address_parse(const char *s, struct address *ret);
 void address_format(const struct address *a, char out[INET6_ADDRSTRLEN]);
-void address_to_sockaddr(const struct address *a, uint16_t port, struct sockaddr_storage *ret, socklen_t *ret_len);
+void address_to_sockaddr(const struct address *a, uint16_t port, struct sockaddr_storage *ret,
+			 socklen_t *ret_len);
 int address_from_sockaddr(const struct sockaddr *sa, struct address *ret, uint16_t *ret_port);
 
-/* IPv4 inside IPv6 (mapped, compatible, NAT64, 6to4, Teredo) becomes the IPv4 address; others are left alone. */
+/* IPv4 inside IPv6 (mapped, compatible, NAT64, 6to4, Teredo) becomes the IPv4 address; others are
+ * left alone. */
 void address_unwrap(struct address *a);
 
-/* Why a (unwrapped) is no public destination: "loopback", "private", "link-local", "metadata", …; NULL when it is public. */
+/* Why a (unwrapped) is no public destination: "loopback", "private", "link-local", "metadata", …;
+ * NULL when it is public. */
 const char *address_special(const struct address *a);
 
 /* True for cloud metadata services, which no rule can open. */
@@ -33,8 +37,10 @@ struct address_prefix {
 	struct address base;
 	unsigned bits;
 };
-int address_prefix_parse(const char *s, struct address_prefix *ret); /* "10.0.0.0/8", "10.1.2.3", "fd00::/8" */
+int address_prefix_parse(const char *s,
+			 struct address_prefix *ret); /* "10.0.0.0/8", "10.1.2.3", "fd00::/8" */
 bool address_in(const struct address *a, const struct address_prefix *p);
 
-/* True when s is any spelling that some resolver would take for an IPv4 address: decimal, octal, hex, short forms. */
+/* True when s is any spelling that some resolver would take for an IPv4 address: decimal, octal,
+ * hex, short forms. */
 bool address_is_numeric_host(const char *s);

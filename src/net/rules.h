@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The packet rules of a slot. Both calls work in the calling thread's network namespace; e is not NULL. */
+/* The packet rules of a slot. Both calls work in the calling thread's network namespace; e is not
+ * NULL. */
 #pragma once
 
 #include "net/slot.h"

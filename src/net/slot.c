@@ -100,7 +100,8 @@ int slot_open(struct slot *ret, struct err *e)
 	return 0;
 }
 
-/* A guest can cut its own line. Who waits for it then learns so, in IDLE + PROBES * INTERVAL seconds. */
+/* A guest can cut its own line. Who waits for it then learns so, in IDLE + PROBES * INTERVAL
+ * seconds. */
 static void notice_silence(int fd)
 {
 	static const int on = 1, idle_s = 15, interval_s = 5, probes = 3;

@@ -138,7 +138,8 @@ static void files_are_replaced_whole(void **state)
 static void removal_follows_no_link(void **state)
 {
 	(void)state;
-	char dir[] = "/tmp/space-test-XXXXXX", other[] = "/tmp/space-test-XXXXXX", inner[80], link[80], kept[80];
+	char dir[] = "/tmp/space-test-XXXXXX", other[] = "/tmp/space-test-XXXXXX", inner[80],
+	     link[80], kept[80];
 	assert_non_null(mkdtemp(dir));
 	assert_non_null(mkdtemp(other));
 	snprintf(inner, sizeof(inner), "%s/a/b", dir);

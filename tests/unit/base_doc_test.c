@@ -114,8 +114,9 @@ static void json_is_strict(void **state)
 static void json_errors_quote_nothing(void **state)
 {
 	(void)state;
-	static const char *const bad[] = {"{\"value\":\"s3cret\\u0000\"}", "{\"value\":\"s3cret\" 1}",
-					  "{\"value\":s3cret}", "{\"s3cret\":1,\"s3cret\":2}"};
+	static const char *const bad[] = {"{\"value\":\"s3cret\\u0000\"}",
+					  "{\"value\":\"s3cret\" 1}", "{\"value\":s3cret}",
+					  "{\"s3cret\":1,\"s3cret\":2}"};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct err e;
 		assert_null(doc_parse_json(bad[i], strlen(bad[i]), &e));

@@ -132,15 +132,8 @@ static void base64_takes_both_alphabets_and_no_padding(void **state)
 static void base64_refuses_what_is_none(void **state)
 {
 	(void)state;
-	static const char *const bad[] = {"a",
-					  "ab=c",
-					  "a===",
-					  "====",
-					  "ab\n=",
-					  "a b=",
-					  "abcde",
-					  "=",
-					  "ab==ab=="};
+	static const char *const bad[] = {
+		"a", "ab=c", "a===", "====", "ab\n=", "a b=", "abcde", "=", "ab==ab=="};
 	uint8_t out[16];
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(base64_decode(bad[i], strlen(bad[i]), out), -EBADMSG);
@@ -158,10 +151,9 @@ static void base64_judges_every_byte_at_every_place(void **state)
 			text[place] = (char)c;
 			bool valid = c && strchr(alphabets, c);
 			bool padding = c == '=' && place == 7;
-			assert_int_equal(base64_decode(text, 8, out),
-					 valid	   ? 6
-					 : padding ? 5
-						   : -EBADMSG);
+			assert_int_equal(base64_decode(text, 8, out), valid     ? 6
+								      : padding ? 5
+										: -EBADMSG);
 		}
 	}
 }

@@ -267,8 +267,8 @@ static void value_is_kept_out_of_dumps_and_gone_afterwards(void **state)
 	assert_int_equal(add(set, "T", value, "a.example.com", &e), 0);
 	const char *page = find_page(value);
 	assert_non_null(page);
-	assert_true(mapping_has(page, " dd")); /* do not dump */
-	assert_true(mapping_has(page, " wf")); /* wipe on fork */
+	assert_true(mapping_has(page, " dd"));                          /* do not dump */
+	assert_true(mapping_has(page, " wf"));                          /* wipe on fork */
 #if !defined(__SANITIZE_ADDRESS__) && !__has_feature(address_sanitizer) /* it locks nothing */
 	assert_true(mapping_has(page, " lo"));
 #endif
