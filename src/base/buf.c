@@ -13,11 +13,24 @@ void buf_init(struct buf *b, size_t max)
 	*b = (struct buf){.max = max};
 }
 
+void buf_init_secret(struct buf *b, size_t max)
+{
+	*b = (struct buf){.max = max, .wipes = true};
+}
+
+static void buf_release(struct buf *b)
+{
+	if (!b->data)
+		return;
+	if (b->wipes)
+		explicit_bzero(b->data - b->off, b->off + b->cap);
+	free(b->data - b->off);
+}
+
 void buf_done(struct buf *b)
 {
-	if (b->data)
-		free(b->data - b->off);
-	buf_init(b, b->max);
+	buf_release(b);
+	*b = (struct buf){.max = b->max, .wipes = b->wipes};
 }
 
 static void buf_compact(struct buf *b)
@@ -53,7 +66,7 @@ int buf_reserve(struct buf *b, size_t n)
 		return -ENOMEM;
 	if (b->data) {
 		memcpy(p, b->data, b->len);
-		free(b->data - b->off);
+		buf_release(b);
 	}
 	b->data = p;
 	b->cap = cap;
@@ -106,6 +119,8 @@ void buf_consume(struct buf *b, size_t n)
 	assert(n <= b->len);
 	if (!n)
 		return;
+	if (b->wipes)
+		explicit_bzero(b->data, n);
 	if (n == b->len) {
 		b->data -= b->off;
 		b->cap += b->off;

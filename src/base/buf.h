@@ -2,6 +2,7 @@
 /* A byte buffer that grows up to a stated maximum; bytes go in at the end and out at the front. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,12 +12,16 @@ struct buf {
 	size_t cap;
 	size_t max; /* never grows past this many bytes */
 	size_t off; /* private: bytes between the allocation's start and data */
+	bool wipes;
 };
 
 /* An empty buffer of at most max bytes; nothing is allocated yet. */
 void buf_init(struct buf *b, size_t max);
 
-/* Releases the memory and leaves an empty buffer with the same maximum. */
+/* One for what may hold secrets: what it releases, or holds no longer, is wiped. */
+void buf_init_secret(struct buf *b, size_t max);
+
+/* Releases the memory and leaves an empty buffer of the same kind. */
 void buf_done(struct buf *b);
 
 /* Makes room for n more bytes at data + len. 0, -EMSGSIZE past max, -ENOMEM. */

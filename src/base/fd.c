@@ -282,3 +282,15 @@ void random_bytes(void *p, size_t n)
 		got += (size_t)r;
 	}
 }
+
+void random_id(char *out, size_t size, char first)
+{
+	static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+	out[0] = first;
+	for (size_t i = 1; i + 1 < size; i++) {
+		uint8_t random[2];
+		random_bytes(random, sizeof(random));
+		out[i] = alphabet[(random[0] << 8 | random[1]) % (sizeof(alphabet) - 1)];
+	}
+	out[size - 1] = '\0';
+}

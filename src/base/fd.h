@@ -47,3 +47,6 @@ int dir_remove_all(const char *path);
 
 /* Fills p with n random bytes from the kernel; aborts when it can't. */
 void random_bytes(void *p, size_t n);
+
+/* A name nobody else has: first, and size - 2 random lower-case letters and digits, with a NUL. */
+void random_id(char *out, size_t size, char first);

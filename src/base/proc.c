@@ -3,15 +3,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+
+#define STAT_MAX      16384 /* bytes of /proc/PID/stat and status */
+#define STARTED_FIELD 22    /* of stat; the first behind the name, which may hold anything, is 3 */
 
 /* out_fd: what becomes standard output; -1: ours. */
 static int proc_spawn(const char *const *argv, int out_fd, pid_t *ret_pid)
@@ -119,4 +126,49 @@ void proc_close_fds(int first, const int *keep, size_t count)
 			from = fd + 1;
 	}
 	close_range(from, ~0u, 0);
+}
+
+/* The text of /proc/PID/name. */
+static int proc_read(pid_t pid, const char *name, char **ret_text)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	int r = file_read(path, STAT_MAX, ret_text, NULL);
+	return r == -ENOENT ? -ESRCH : r;
+}
+
+int proc_started(pid_t pid, uint64_t *ret)
+{
+	auto_free char *text = NULL;
+	int r = proc_read(pid, "stat", &text);
+	if (r < 0)
+		return r;
+	const char *p = strrchr(text, ')');
+	for (int field = 2; p && field < STARTED_FIELD; field++)
+		p = strchr(p + 1, ' ');
+	return p && sscanf(p, " %" SCNu64, ret) == 1 ? 0 : -EBADMSG;
+}
+
+int proc_find(pid_t pid, uint64_t started, uid_t uid)
+{
+	auto_free char *text = NULL;
+	uint64_t found;
+	unsigned real;
+	/* First of all: what is read afterwards is about this process, or it is gone. */
+	auto_fd int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd < 0)
+		return errno == EINVAL ? -ESRCH : -errno;
+	int r = proc_started(pid, &found);
+	if (r == 0)
+		r = proc_read(pid, "status", &text);
+	if (r < 0)
+		return r;
+	struct pollfd ended = {.fd = fd,
+			       .events = POLLIN}; /* though nobody may have waited for it yet */
+	if (found != started || poll(&ended, 1, 0) != 0)
+		return -ESRCH;
+	const char *line = strstr(text, "\nUid:");
+	if (!line || sscanf(line, "\nUid: %u", &real) != 1)
+		return -EBADMSG;
+	return real == uid ? take_fd(fd) : -EPERM;
 }

@@ -102,6 +102,26 @@ int str_to_mib(const char *s, uint64_t *ret_mib)
 	return with_unit(s, units, ret_mib);
 }
 
+int str_to_bytes(const char *s, uint64_t *ret_bytes)
+{
+	static const struct unit units[] = {{"kB", 1000}, {"MB", 1000000}, {"GB", 1000000000}};
+	uint64_t count;
+	const char *rest;
+	int r = digits(s, &count, &rest);
+	if (r < 0)
+		return r;
+	rest += strspn(rest, " ");
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		if (!str_eq(rest, units[i].suffix))
+			continue;
+		if (!count || count > INT64_MAX / units[i].factor)
+			return -ERANGE;
+		*ret_bytes = count * units[i].factor;
+		return 0;
+	}
+	return -EINVAL;
+}
+
 int str_to_ms(const char *s, uint64_t *ret_ms)
 {
 	static const struct unit units[] = {

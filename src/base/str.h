@@ -25,6 +25,9 @@ int str_to_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret_value);
 /* "512", "512M", "1G", "8g": MiB; a bare number is MiB. 0, -EINVAL, -ERANGE. */
 int str_to_mib(const char *s, uint64_t *ret_mib);
 
+/* "64kB", "5 MB", "1GB" (powers of 1000): bytes, from 1 to what JSON holds. 0, -EINVAL, -ERANGE. */
+int str_to_bytes(const char *s, uint64_t *ret_bytes);
+
 /* "90", "90s", "5m", "2h": milliseconds; a bare number is seconds. 0, -EINVAL, -ERANGE. */
 int str_to_ms(const char *s, uint64_t *ret_ms);
 
