@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "http/body_out.h"
+#include "http/client_kind.h"
 #include "http/h1.h"
 #include "http/stream_filter.h"
 
@@ -26,7 +27,8 @@
 #define STATUS_SWITCHING 101
 #define STATUS_FINAL     200
 
-struct http_client {
+struct h1_client {
+	struct http_client base;
 	struct stream *s; /* NULL when it is gone */
 	void (*closed)(void *user);
 	void *user;
@@ -42,6 +44,7 @@ struct http_client {
 	const struct http_call_ops *ops;
 	void *call_user;
 	bool is_head;   /* the method */
+	bool upgrade;   /* asked for */
 	bool head_seen; /* the final one */
 	bool sent;      /* our body is whole */
 	bool reading;
@@ -49,9 +52,13 @@ struct http_client {
 	unsigned interim;
 	struct body_out out;
 	struct h1_body body;
+
+	/* During switched(). */
+	const uint8_t *behind; /* the head */
+	size_t behind_len;
 };
 
-static void client_free(struct http_client *c)
+static void client_free(struct h1_client *c)
 {
 	buf_done(&c->in);
 	buf_done(&c->head);
@@ -59,7 +66,7 @@ static void client_free(struct http_client *c)
 }
 
 /* Tells the user that the client is over. */
-static void client_fail(struct http_client *c, const struct err *why)
+static void client_fail(struct h1_client *c, const struct err *why)
 {
 	if (c->dead)
 		return;
@@ -72,19 +79,19 @@ static void client_fail(struct http_client *c, const struct err *why)
 		c->closed(c->user);
 }
 
-static void client_fail_text(struct http_client *c, int code, const char *text)
+static void client_fail_text(struct h1_client *c, int code, const char *text)
 {
 	struct err why = {0};
 	err_set(&why, code, "%s", text);
 	client_fail(c, &why);
 }
 
-static void client_enter(struct http_client *c)
+static void client_enter(struct h1_client *c)
 {
 	c->busy++;
 }
 
-static void client_leave(struct http_client *c)
+static void client_leave(struct h1_client *c)
 {
 	if (--c->busy)
 		return;
@@ -99,7 +106,21 @@ static void client_leave(struct http_client *c)
 
 /* -- the response -- */
 
-static size_t client_take_head(struct http_client *c, const uint8_t *p, size_t n)
+/* The user takes the stream over, with the bytes behind the head. */
+static void client_switch(struct h1_client *c, const struct http_head *head, const uint8_t *p,
+			  size_t n)
+{
+	if (!c->upgrade || !c->ops->switched) {
+		client_fail_text(c, EPROTO, "the server switched protocols unasked");
+		return;
+	}
+	c->behind = p;
+	c->behind_len = n;
+	c->ops->switched(c->call_user, head);
+	assert(c->dead);
+}
+
+static size_t client_take_head(struct h1_client *c, const uint8_t *p, size_t n)
 {
 	struct http_head head;
 	ssize_t r = h1_read_response(p, n, c->is_head ? "HEAD" : "GET", &head);
@@ -110,7 +131,7 @@ static size_t client_take_head(struct http_client *c, const uint8_t *p, size_t n
 		return 0;
 	}
 	if (head.status == STATUS_SWITCHING) {
-		client_fail_text(c, EPROTO, "the server switched protocols unasked");
+		client_switch(c, &head, p + r, n - (size_t)r);
 	} else if (head.status < STATUS_FINAL) {
 		if (++c->interim > INTERIM_MAX)
 			client_fail_text(c, EBADMSG, "too many interim responses");
@@ -126,7 +147,7 @@ static size_t client_take_head(struct http_client *c, const uint8_t *p, size_t n
 }
 
 /* extra: bytes were there beyond the response. */
-static void client_end_call(struct http_client *c, bool extra)
+static void client_end_call(struct h1_client *c, bool extra)
 {
 	c->active = false;
 	c->spent = !c->keep_alive || !c->sent || extra || c->eof;
@@ -134,7 +155,7 @@ static void client_end_call(struct http_client *c, bool extra)
 }
 
 /* Returns whether there may be more to do. */
-static bool client_take_body(struct http_client *c, const uint8_t *p, size_t n, size_t *used)
+static bool client_take_body(struct h1_client *c, const uint8_t *p, size_t n, size_t *used)
 {
 	if (!c->reading)
 		return false;
@@ -155,7 +176,7 @@ static bool client_take_body(struct http_client *c, const uint8_t *p, size_t n, 
 	return r > 0 || (!c->dead && h1_body_done(&c->body));
 }
 
-static size_t client_take(struct http_client *c, const uint8_t *p, size_t n)
+static size_t client_take(struct h1_client *c, const uint8_t *p, size_t n)
 {
 	size_t used = 0;
 	while (!c->dead) {
@@ -175,7 +196,7 @@ static size_t client_take(struct http_client *c, const uint8_t *p, size_t n)
 }
 
 /* The server's end of the stream, once what came before it is used. */
-static void client_take_end(struct http_client *c)
+static void client_take_end(struct h1_client *c)
 {
 	if (c->dead || !c->eof)
 		return;
@@ -198,7 +219,7 @@ static void client_take_end(struct http_client *c)
 
 static void on_data(void *user, const uint8_t *p, size_t n)
 {
-	struct http_client *c = user;
+	struct h1_client *c = user;
 	client_enter(c);
 	bool fresh = !c->in.len;
 	size_t used = fresh ? client_take(c, p, n) : 0;
@@ -213,7 +234,7 @@ static void on_data(void *user, const uint8_t *p, size_t n)
 
 static void on_wake(void *user)
 {
-	struct http_client *c = user;
+	struct h1_client *c = user;
 	client_enter(c);
 	const uint8_t *p = c->in.len ? c->in.data : (const uint8_t *)"";
 	buf_consume(&c->in, client_take(c, p, c->in.len));
@@ -223,7 +244,7 @@ static void on_wake(void *user)
 
 static void on_eof(void *user)
 {
-	struct http_client *c = user;
+	struct h1_client *c = user;
 	client_enter(c);
 	c->eof = true;
 	client_take_end(c);
@@ -232,7 +253,7 @@ static void on_eof(void *user)
 
 static void on_drained(void *user)
 {
-	struct http_client *c = user;
+	struct h1_client *c = user;
 	client_enter(c);
 	if (c->active && !c->sent && c->ops->drained)
 		c->ops->drained(c->call_user);
@@ -241,7 +262,7 @@ static void on_drained(void *user)
 
 static void on_alarm(void *user)
 {
-	struct http_client *c = user;
+	struct h1_client *c = user;
 	client_enter(c);
 	if (c->active && !c->head_seen)
 		client_fail_text(c, ETIMEDOUT, "no response in time");
@@ -250,7 +271,7 @@ static void on_alarm(void *user)
 
 static void on_closed(void *user, const struct err *why)
 {
-	struct http_client *c = user;
+	struct h1_client *c = user;
 	client_enter(c);
 	c->s = NULL;
 	client_fail(c, why);
@@ -266,27 +287,10 @@ static const struct stream_ops client_stream_ops = {
 
 /* -- calls -- */
 
-struct http_client *http_client_new(struct stream *s, void (*closed)(void *user), void *user)
+static int h1_call(struct http_client *base, const struct http_head *request, uint64_t timeout_ms,
+		   const struct http_call_ops *ops, void *user)
 {
-	struct http_client *c = calloc(1, sizeof(*c));
-	if (!c) {
-		stream_close(s);
-		return NULL;
-	}
-	c->s = s;
-	c->closed = closed;
-	c->user = user;
-	buf_init(&c->in, INPUT_MAX);
-	buf_init(&c->head, HTTP_HEAD_MAX);
-	stream_set_ops(s, &client_stream_ops, c);
-	stream_set_hooks(s, on_wake, on_alarm);
-	stream_read(s, true);
-	return c;
-}
-
-int http_client_call(struct http_client *c, const struct http_head *request, uint64_t timeout_ms,
-		     const struct http_call_ops *ops, void *user)
-{
+	struct h1_client *c = (struct h1_client *)base;
 	if (c->active)
 		return -EBUSY;
 	if (c->spent || c->eof)
@@ -308,6 +312,7 @@ int http_client_call(struct http_client *c, const struct http_head *request, uin
 	c->ops = ops;
 	c->call_user = user;
 	c->is_head = strcmp(request->method, "HEAD") == 0;
+	c->upgrade = request->upgrade;
 	c->head_seen = false;
 	c->sent = head.framing == HTTP_NO_BODY;
 	c->reading = true;
@@ -318,15 +323,23 @@ int http_client_call(struct http_client *c, const struct http_head *request, uin
 	return 0;
 }
 
-ssize_t http_client_write(struct http_client *c, const void *p, size_t n)
+static ssize_t h1_write(struct http_client *base, const void *p, size_t n)
 {
+	struct h1_client *c = (struct h1_client *)base;
 	if (!c->active || c->sent)
 		return -EPIPE;
 	return body_out_write(&c->out, c->s, p, n);
 }
 
-int http_client_finish(struct http_client *c)
+static int h1_trailers(struct http_client *base, const struct http_fields *fields)
 {
+	(void)base, (void)fields; /* chunked ones are dropped, as those that come are */
+	return 0;
+}
+
+static int h1_finish(struct http_client *base)
+{
+	struct h1_client *c = (struct h1_client *)base;
 	if (!c->active)
 		return -EPIPE;
 	if (c->sent)
@@ -337,8 +350,9 @@ int http_client_finish(struct http_client *c)
 	return r;
 }
 
-void http_client_read(struct http_client *c, bool on)
+static void h1_read(struct http_client *base, bool on)
 {
+	struct h1_client *c = (struct h1_client *)base;
 	if (c->reading == on)
 		return;
 	c->reading = on;
@@ -350,19 +364,22 @@ void http_client_read(struct http_client *c, bool on)
 		stream_read(c->s, false);
 }
 
-void http_client_set_ops(struct http_client *c, const struct http_call_ops *ops, void *user)
+static void h1_set_ops(struct http_client *base, const struct http_call_ops *ops, void *user)
 {
+	struct h1_client *c = (struct h1_client *)base;
 	c->ops = ops;
 	c->call_user = user;
 }
 
-bool http_client_reusable(const struct http_client *c)
+static bool h1_reusable(const struct http_client *base)
 {
+	const struct h1_client *c = (const struct h1_client *)base;
 	return c->s && !c->active && !c->spent && !c->eof;
 }
 
-void http_client_close(struct http_client *c)
+static void h1_close(struct http_client *base)
 {
+	struct h1_client *c = (struct h1_client *)base;
 	assert(!c->dead);
 	c->dead = true;
 	if (c->s)
@@ -371,7 +388,53 @@ void http_client_close(struct http_client *c)
 		client_free(c);
 }
 
-struct stream *http_client_stream(struct http_client *c)
+static int h1_detach(struct http_client *base, struct stream **ret, struct buf *ret_early)
 {
-	return c->s;
+	struct h1_client *c = (struct h1_client *)base;
+	assert(!c->dead && c->busy);
+	c->dead = true;
+	*ret = take_ptr(c->s);
+	buf_init(ret_early, c->behind_len);
+	int r = buf_append(ret_early, c->behind, c->behind_len);
+	if (r < 0)
+		stream_close(take_ptr(*ret));
+	return r;
+}
+
+static struct stream *h1_stream(struct http_client *base)
+{
+	return ((struct h1_client *)base)->s;
+}
+
+static const struct http_client_kind h1_client_kind = {
+	.version = 1,
+	.call = h1_call,
+	.write = h1_write,
+	.trailers = h1_trailers,
+	.finish = h1_finish,
+	.read = h1_read,
+	.set_ops = h1_set_ops,
+	.reusable = h1_reusable,
+	.close = h1_close,
+	.detach = h1_detach,
+	.stream = h1_stream,
+};
+
+struct http_client *http_client_new(struct stream *s, void (*closed)(void *user), void *user)
+{
+	struct h1_client *c = calloc(1, sizeof(*c));
+	if (!c) {
+		stream_close(s);
+		return NULL;
+	}
+	c->base.kind = &h1_client_kind;
+	c->s = s;
+	c->closed = closed;
+	c->user = user;
+	buf_init(&c->in, INPUT_MAX);
+	buf_init(&c->head, HTTP_HEAD_MAX);
+	stream_set_ops(s, &client_stream_ops, c);
+	stream_set_hooks(s, on_wake, on_alarm);
+	stream_read(s, true);
+	return &c->base;
 }

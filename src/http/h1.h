@@ -2,7 +2,7 @@
 /*
  * HTTP/1.1, sans-I/O and strict: bytes in, messages out, and the reverse. What two readers could
  * understand in two ways is refused, so that nothing behind us is ever desynchronised.
- * Source: RFC 9112, RFC 9110; each refusal is a line of docs/egress-conformance.md.
+ * Source: RFC 9112, RFC 9110; each refusal is a test in tests/e2e/gateway.
  */
 #pragma once
 
@@ -74,7 +74,8 @@ bool h1_body_done(const struct h1_body *b);
 /*
  * Append a head in canonical form, as HTTP/1.1, whole or not at all. Content-Length,
  * Transfer-Encoding and Connection are made from framing, length and keep_alive; fields of those
- * names in the list are skipped. minor 0: the peer speaks 1.0, keep-alive is said aloud.
+ * names in the list are skipped. minor 0: the peer speaks 1.0, keep-alive is said aloud. upgrade:
+ * Connection says Upgrade, for the field of that name in the list.
  * HTTP_NO_BODY declares nothing: in a response it is for HEAD, 1xx, 204, 304 alone. 1xx and 204
  * never declare a body. 0, -ENOMEM; -EINVAL for a head that h1_read would refuse (a request needs
  * its one Host); -EMSGSIZE when it would be past the caps of a head or of out.

@@ -53,7 +53,9 @@ static void close_head(struct closing *c, const struct http_head *head, bool fra
 			 (unsigned long long)head->length);
 		closing_add(c, line);
 	}
-	if (interim)
+	if (head->upgrade)
+		closing_add(c, "Connection: Upgrade\r\n");
+	if (interim || head->upgrade)
 		return;
 	if (!head->keep_alive || head->framing == HTTP_TO_CLOSE)
 		closing_add(c, "Connection: close\r\n");

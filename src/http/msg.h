@@ -41,6 +41,11 @@ struct http_head {
 	enum http_framing framing;
 	uint64_t length; /* for HTTP_LENGTH */
 	bool keep_alive; /* the sender leaves the connection open after this message */
+	bool upgrade;    /* written alone: the field Upgrade is meant, Connection says so */
+	/* To be sent over HTTP/2: no table of the peer is to remember the target, or the values of
+	   the last so many fields. */
+	bool secret_target;
+	size_t secret_fields;
 	bool expect_continue;
 };
 

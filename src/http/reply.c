@@ -116,11 +116,14 @@ static void collect_end(void *user)
 {
 	struct collect *c = user;
 	size_t n = c->body.len;
-	auto_free char *body = buf_take_str(&c->body);
-	if (!body)
+	char *body = buf_take_str(&c->body);
+	if (!body) {
 		collect_refuse(c, STATUS_INTERNAL, "no memory for the request body");
-	else
-		c->done(c->user, c->x, body, n);
+		return;
+	}
+	c->done(c->user, c->x, body, n);
+	explicit_bzero(body, n);
+	free(body);
 }
 
 static const struct http_exchange_ops collect_ops = {
@@ -142,7 +145,7 @@ void http_exchange_collect(struct http_exchange *x, size_t max,
 		return;
 	}
 	*c = (struct collect){.x = x, .max = max, .done = done, .gone = gone, .user = user};
-	buf_init(&c->body, max);
+	buf_init_secret(&c->body, max);
 	http_exchange_own(x, c, collect_free);
 	http_exchange_on(x, &collect_ops, c);
 	http_exchange_read(x, true);

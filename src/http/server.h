@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serving HTTP/1.1 on a stream: requests one after the other (pipelined ones wait), bodies streamed
- * with backpressure in both directions. Malformed requests are answered and the connection closed
- * without asking the user.
+ * Serving HTTP on a stream. HTTP/1.1: requests one after the other (pipelined ones wait), bodies
+ * streamed with backpressure in both directions. Malformed requests are answered and the connection
+ * closed without asking the user.
  *
  * The peer's end of sending cancels: an exchange that is open gets gone(), what it had not yet sent
  * is dropped. Callbacks are never made from inside a call, but gone() from http_conn_close() and
@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "base/buf.h"
 #include "http/msg.h"
 #include "http/stream.h"
 
@@ -36,12 +37,16 @@ struct http_exchange_ops {
 	void (*drained)(void *user);
 	/* The peer vanished or broke the protocol before the end; x is dead. */
 	void (*gone)(void *user);
+	/* The trailers of the request body, before body_end(); HTTP/2 alone. */
+	void (*trailers)(void *user, const struct http_fields *fields);
 	/* Any may be NULL. */
 };
 
 struct http_limits {
-	uint64_t head_timeout_ms; /* from first byte to complete head; 0: none */
-	uint64_t idle_timeout_ms; /* between requests; 0: none */
+	uint64_t head_timeout_ms;  /* from first byte to complete head; 0: none */
+	uint64_t idle_timeout_ms;  /* between requests; 0: none */
+	uint64_t stall_timeout_ms; /* HTTP/2: while an answer waits and the peer takes none; 0: none
+				    */
 };
 
 /* Takes the stream over (also on failure) and starts reading; early are bytes already read. NULL:
@@ -50,12 +55,26 @@ struct http_conn *http_serve(struct stream *s, const uint8_t *early, size_t n,
 			     const struct http_limits *limits, const struct http_server_ops *ops,
 			     void *user);
 
+/*
+ * HTTP/2 on a stream that agreed to it: as http_serve, but many exchanges at once (100 at most),
+ * each with its own flow: what http_exchange_write() returns is what is queued on that exchange, or
+ * more where all of them together have too much. A malformed request is an error of its stream and
+ * is told by refused(), as are those that HTTP/1.1 would not serve, which get the same answers. A
+ * peer that floods (resets, settings, pings, empty frames, endless or inflated heads) or takes
+ * nothing of what waits for it loses the connection by GOAWAY, ENHANCE_YOUR_CALM.
+ * http_exchange_abort() resets the stream; behind a whole answer it ends the connection once its
+ * other exchanges have ended. http_exchange_switch() is -ENOTSUP. Source: RFC 9113.
+ */
+struct http_conn *http_serve_h2(struct stream *s, const struct http_limits *limits,
+				const struct http_server_ops *ops, void *user);
+
 /* Closes at once; open exchanges get gone(); closed() is not called. */
 void http_conn_close(struct http_conn *c);
 struct stream *http_conn_stream(struct http_conn *c);
 
 const struct http_head *http_exchange_head(const struct http_exchange *x);
 struct http_conn *http_exchange_conn(const struct http_exchange *x);
+unsigned http_exchange_version(const struct http_exchange *x); /* 1 or 2 */
 void http_exchange_on(struct http_exchange *x, const struct http_exchange_ops *ops, void *user);
 
 /* Turns the flow of the request body on or off; it starts off. The first "on" answers Expect:
@@ -73,6 +92,10 @@ int http_exchange_start(struct http_exchange *x, unsigned status, const struct h
  * length). */
 ssize_t http_exchange_write(struct http_exchange *x, const void *p, size_t n);
 
+/* Fields to be sent behind the body (copied), once it has been started. HTTP/1.1 drops them. 0,
+ * -ENOMEM. */
+int http_exchange_trailers(struct http_exchange *x, const struct http_fields *fields);
+
 /* Ends the response; x is dead. A request body that was not read to its end costs the connection
    (after what is queued). A response shorter than its length cuts it. */
 void http_exchange_end(struct http_exchange *x);
@@ -80,6 +103,16 @@ void http_exchange_end(struct http_exchange *x);
 /* Cuts the connection without ending the response, after what is queued; x is dead. (Where the end
    of the connection would be the end of the body, at once and by a reset.) */
 void http_exchange_abort(struct http_exchange *x);
+
+/*
+ * Answers 101 with fields (borrowed; Upgrade among them) and hands the stream over, which is still
+ * the old users' until stream_set_ops() and stream_set_hooks(), and what the peer has sent behind
+ * its head (the caller's to buf_done). x and its connection are dead; closed() is not called. For a
+ * request of HTTP/1.1 without a body, not from within its callbacks. On failure all is as it was:
+ * -EINVAL, -ENOMEM, -ENOTSUP where the connection is not x's alone.
+ */
+int http_exchange_switch(struct http_exchange *x, const struct http_fields *fields,
+			 struct stream **ret, struct buf *ret_early);
 
 /* A whole response in one call: start, write, end. x is dead, also on failure. */
 void http_exchange_reply(struct http_exchange *x, unsigned status, const char *content_type,

@@ -54,6 +54,9 @@ void stream_fail(struct stream *s, int code, const char *what)
 
 /* -- closing -- */
 
+/* Those whose user is gone: nobody else knows of them. */
+static struct list detached = {&detached, &detached};
+
 static void on_handle_closed(uv_handle_t *h)
 {
 	struct stream *s = h->data;
@@ -69,6 +72,7 @@ static void on_handle_closed(uv_handle_t *h)
 static void stream_destroy(struct stream *s)
 {
 	s->state = STREAM_CLOSED;
+	list_remove(&s->detached_link);
 	uv_close((uv_handle_t *)&s->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&s->turn, on_handle_closed);
 	uv_close((uv_handle_t *)&s->timer, on_handle_closed);
@@ -427,16 +431,24 @@ static void on_turn(uv_idle_t *h)
 	stream_settle(s);
 }
 
+static void stream_detach(struct stream *s)
+{
+	s->ops = &stream_no_ops;
+	s->detached = s->shut = true;
+	s->idle_ms = s->alarm_at = 0;
+	s->wake_due = false;
+	list_remove(&s->detached_link);
+	list_append(&detached, &s->detached_link);
+}
+
 /* The user has been told, or is gone: last words, then the end. */
 static void stream_linger(struct stream *s, uint64_t ms)
 {
 	uint64_t due = clock_mono_ms() + ms;
 	s->state = STREAM_LINGERING;
 	buf_done(&s->plain);
-	s->ops = &stream_no_ops;
-	s->detached = s->shut = true;
-	s->idle_ms = s->alarm_at = 0;
-	s->wake_due = s->drain_due = false;
+	stream_detach(s);
+	s->drain_due = false;
 	s->deadline = stream_earlier(s->deadline, due);
 	stream_flush(s);
 	stream_watch(s);
@@ -489,12 +501,19 @@ void stream_close_gracefully(struct stream *s, uint64_t timeout_ms)
 		stream_close(s);
 		return;
 	}
-	s->ops = &stream_no_ops;
-	s->detached = s->shut = s->reading = true;
-	s->idle_ms = s->alarm_at = 0;
-	s->wake_due = false;
+	stream_detach(s);
+	s->reading = true;
 	s->deadline = clock_mono_ms() + timeout_ms;
 	stream_arm(s);
 	stream_watch(s);
 	stream_want_turn(s);
+}
+
+void stream_close_detached(const uv_loop_t *loop)
+{
+	list_for_each (it, &detached) {
+		struct stream *s = list_entry(it, struct stream, detached_link);
+		if (stream_loop(s) == loop)
+			stream_destroy(s);
+	}
 }

@@ -74,6 +74,9 @@ void stream_close(struct stream *s);
    throw our last bytes away. */
 void stream_close_gracefully(struct stream *s, uint64_t timeout_ms);
 
+/* Closes at once what still sends its last words on this loop, which is about to end. */
+void stream_close_detached(const uv_loop_t *loop);
+
 /* closed() with ETIMEDOUT when no byte moves in either direction for ms; 0 turns it off. */
 void stream_set_idle_timeout(struct stream *s, uint64_t ms);
 
@@ -87,15 +90,19 @@ uint64_t stream_bytes_out(const struct stream *s);
 /*
  * TLS over an open stream; opened() follows when agreed, closed() when not. Server: early are bytes
  * already read (the ClientHello's beginning). Client: host is the SNI and the name that the
- * certificate must carry.
+ * certificate must carry; protocols (or-ed) are offered by ALPN, h2 first.
  */
+enum tls_protocol { TLS_HTTP1 = 1, TLS_HTTP2 = 2 };
 int stream_tls_server(struct stream *s, struct tls_context *ctx, const uint8_t *early, size_t n,
 		      uint64_t timeout_ms, struct err *e);
 int stream_tls_client(struct stream *s, struct tls_context *ctx, const char *host,
-		      uint64_t timeout_ms, struct err *e);
+		      unsigned protocols, uint64_t timeout_ms, struct err *e);
 
 /* The SNI that the client sent, NULL when none. Server side, after opened(). */
 const char *stream_tls_sni(const struct stream *s);
+
+/* What ALPN agreed on, after opened(); TLS_HTTP1 where it was not used, or without TLS. */
+enum tls_protocol stream_tls_protocol(const struct stream *s);
 
 /* A listening socket: accept(user, fd) gets each connection, non-blocking, and owns it. */
 struct stream_listener;

@@ -32,10 +32,11 @@ static struct stream *stream_new(uv_loop_t *loop, int fd, const struct stream_op
 	uv_timer_init(loop, &s->timer);
 	s->poll.data = s->turn.data = s->timer.data = s;
 	s->handles = 3;
+	list_init(&s->detached_link);
 	s->fd = fd;
 	s->ops = ops ? ops : &stream_no_ops;
 	s->user = user;
-	buf_init(&s->plain, STREAM_OUT_MAX);
+	buf_init_secret(&s->plain, STREAM_OUT_MAX); /* heads with credentials */
 	buf_init(&s->out, STREAM_OUT_MAX);
 	return s;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/list.h"
 #include "http/stream.h"
 #include "http/stream_filter.h"
 
@@ -46,6 +47,7 @@ struct stream {
 	bool wake_due;
 	bool filter_due;    /* the filter may have something without new input */
 	bool detached;      /* the user is gone, what is queued still goes out */
+	struct list detached_link;
 	uint64_t deadline;  /* monotonic ms; 0: none. For opening, or for closing */
 	uint64_t alarm_at;  /* likewise */
 	uint64_t idle_ms;   /* 0: off */

@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "http/stream_filter.h"
 #include "http/tls_context.h"
+#include "http/tls_session.h"
 
 /* Bytes on the wire until the ClientHello is whole, give or take a record head. */
 #define HELLO_MAX ((size_t)16 * 1024)
@@ -136,11 +137,18 @@ static int tls_result(struct tls_filter *f, int r, struct err *e)
 	}
 }
 
+/* Clearing the queue costs more than a look at it, which is nearly always empty. */
+static void tls_forget_errors(void)
+{
+	if (ERR_peek_error())
+		ERR_clear_error();
+}
+
 static int tls_handshake(struct stream_filter *base, struct buf *out, struct err *e)
 {
 	struct tls_filter *f = of(base);
 	f->out = out;
-	ERR_clear_error();
+	tls_forget_errors();
 	int r = SSL_do_handshake(f->ssl);
 	int result = r == 1 ? 0 : tls_result(f, r, e);
 	f->out = NULL;
@@ -151,12 +159,21 @@ static int tls_handshake(struct stream_filter *base, struct buf *out, struct err
 	return result;
 }
 
+/* Whether OpenSSL would find nothing to read. */
+static bool tls_is_dry(const struct tls_filter *f)
+{
+	return !f->lent_len && !f->held.len && !SSL_has_pending(f->ssl) &&
+	       !(SSL_get_shutdown(f->ssl) & SSL_RECEIVED_SHUTDOWN);
+}
+
 static ssize_t tls_pull(struct stream_filter *base, void *p, size_t n, struct buf *out,
 			struct err *e)
 {
 	struct tls_filter *f = of(base);
+	if (tls_is_dry(f))
+		return -EAGAIN;
 	f->out = out;
-	ERR_clear_error();
+	tls_forget_errors();
 	size_t got = 0;
 	int r = SSL_read_ex(f->ssl, p, n, &got);
 	ssize_t result = r == 1 ? (ssize_t)got : tls_result(f, r, e);
@@ -169,7 +186,7 @@ static int tls_push(struct stream_filter *base, const void *p, size_t n, struct 
 {
 	struct tls_filter *f = of(base);
 	f->out = out;
-	ERR_clear_error();
+	tls_forget_errors();
 	size_t put;
 	int r = SSL_write_ex(f->ssl, p, n, &put);
 	int result = r == 1 ? 0 : tls_result(f, r, e);
@@ -183,7 +200,7 @@ static int tls_finish(struct stream_filter *base, struct buf *out, struct err *e
 {
 	struct tls_filter *f = of(base);
 	f->out = out;
-	ERR_clear_error();
+	tls_forget_errors();
 	int r = SSL_shutdown(f->ssl);
 	int result = r >= 0 ? 0 : tls_result(f, r, e);
 	f->out = NULL;
@@ -266,13 +283,23 @@ static int set_host(struct tls_filter *f, const char *host)
 		       : -ENOMEM;
 }
 
+static int set_protocols(struct tls_filter *f, unsigned protocols)
+{
+	static const unsigned char both[] = "\x02h2\x08http/1.1";
+	const unsigned char *from = protocols & TLS_HTTP2 ? both : both + 3;
+	unsigned n = (protocols & TLS_HTTP2 ? 3 : 0) + (protocols & TLS_HTTP1 ? 9 : 0);
+	return SSL_set_alpn_protos(f->ssl, from, n) == 0 ? 0 : -ENOMEM;
+}
+
 int stream_tls_client(struct stream *s, struct tls_context *ctx, const char *host,
-		      uint64_t timeout_ms, struct err *e)
+		      unsigned protocols, uint64_t timeout_ms, struct err *e)
 {
 	struct tls_filter *f = ctx->server ? NULL : tls_new(ctx, e);
 	if (!f)
 		return ctx->server ? err_set(e, EINVAL, "not a client's TLS context") : -ENOMEM;
 	int r = set_host(f, host);
+	if (r == 0)
+		r = set_protocols(f, protocols);
 	if (r < 0) {
 		tls_free(&f->base);
 		ERR_clear_error();
@@ -280,6 +307,7 @@ int stream_tls_client(struct stream *s, struct tls_context *ctx, const char *hos
 			       r == -EINVAL ? "not a host name: %s" : "no memory for TLS: %s",
 			       host);
 	}
+	tls_sessions_offer(ctx->sessions, f->ssl, f->host);
 	return stream_set_filter(s, &f->base, timeout_ms, e);
 }
 
@@ -289,4 +317,14 @@ const char *stream_tls_sni(const struct stream *s)
 	if (!base || base->ops != &tls_ops || !of(base)->hello.named)
 		return NULL;
 	return of(base)->hello.sni;
+}
+
+enum tls_protocol stream_tls_protocol(const struct stream *s)
+{
+	struct stream_filter *base = stream_get_filter(s);
+	const unsigned char *chosen = NULL;
+	unsigned n = 0;
+	if (base && base->ops == &tls_ops)
+		SSL_get0_alpn_selected(of(base)->ssl, &chosen, &n);
+	return n == 2 && memcmp(chosen, "h2", 2) == 0 ? TLS_HTTP2 : TLS_HTTP1;
 }

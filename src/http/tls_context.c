@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TLS contexts: what we offer and accept, whom we trust, and the words for what went wrong.
- * Sessions are never resumed: each connection is judged by its own handshake.
+ * TLS contexts: what we offer and accept, whom we trust, and the words for what went wrong. A
+ * server resumes no session: each connection of a guest is judged by its own handshake.
  */
 #include "http/tls_context.h"
 
@@ -14,11 +14,14 @@
 #include <openssl/x509v3.h>
 
 #include "base/cleanup.h"
+#include "http/tls_session.h"
 
 #define SECURITY_LEVEL 2 /* 112 bits: RSA from 2048 bits, no SHA-1 signatures */
 
 static const unsigned char alpn_http11[] = "\x08http/1.1";
 #define ALPN_LEN (sizeof(alpn_http11) - 1)
+
+static const unsigned char alpn_server[] = "\x02h2\x08http/1.1"; /* in order of preference */
 
 /* -- words -- */
 
@@ -163,8 +166,8 @@ static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
 {
 	(void)ssl, (void)arg;
 	unsigned char *chosen;
-	if (SSL_select_next_proto(&chosen, out_len, alpn_http11, ALPN_LEN, in, in_len) !=
-	    OPENSSL_NPN_NEGOTIATED)
+	if (SSL_select_next_proto(&chosen, out_len, alpn_server, sizeof(alpn_server) - 1, in,
+				  in_len) != OPENSSL_NPN_NEGOTIATED)
 		return SSL_TLSEXT_ERR_ALERT_FATAL;
 	*out = chosen;
 	return SSL_TLSEXT_ERR_OK;
@@ -227,22 +230,98 @@ static int trust(SSL_CTX *ssl, const char *pem, struct err *e)
 	return 0;
 }
 
-struct tls_context *tls_client_new(const char *trust_pem, bool trust_pem_only, struct err *e)
+/* One that trusts nobody yet. */
+static struct tls_context *client_new(struct err *e)
 {
 	struct tls_context *ctx = context_new(TLS_client_method(), e);
 	if (!ctx)
 		return NULL;
+	ctx->sessions = tls_sessions_new(ctx->ssl);
+	if (!ctx->sessions) {
+		tls_context_free(ctx);
+		err_set(e, ENOMEM, "no memory for TLS");
+		return NULL;
+	}
 	SSL_CTX_set_verify(ctx->ssl, SSL_VERIFY_PEER, NULL);
 	SSL_CTX_set_alpn_protos(ctx->ssl, alpn_http11, ALPN_LEN);
 	X509_VERIFY_PARAM *param = SSL_CTX_get0_param(ctx->ssl);
 	X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_PARTIAL_CHAIN);
 	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
 						       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+	return ctx;
+}
+
+struct tls_context *tls_client_new(const char *trust_pem, bool trust_pem_only, struct err *e)
+{
+	struct tls_context *ctx = client_new(e);
+	if (!ctx)
+		return NULL;
 	if (!trust_pem_only && !SSL_CTX_set_default_verify_paths(ctx->ssl))
 		err_set(e, EIO, "the system's trusted certificates can't be read");
 	else if (!trust_pem || trust(ctx->ssl, trust_pem, e) == 0)
 		return ctx;
 	ERR_clear_error();
+	tls_context_free(ctx);
+	return NULL;
+}
+
+/* For an encrypted key: there is nobody to ask. */
+static int no_password(char *out, int size, int writing, void *user)
+{
+	(void)out, (void)size, (void)writing, (void)user;
+	return -1;
+}
+
+static int use_chain(SSL_CTX *ssl, BIO *in, struct err *e)
+{
+	int count = 0;
+	bool used = true;
+	for (X509 *cert; used && (cert = PEM_read_bio_X509(in, NULL, no_password, NULL)); count++) {
+		used = (count ? SSL_CTX_add1_chain_cert(ssl, cert)
+			      : SSL_CTX_use_certificate(ssl, cert)) == 1;
+		X509_free(cert);
+	}
+	bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+	if (!count || !ended)
+		return err_set(e, EINVAL, "the client certificate is not valid PEM");
+	return used ? 0 : err_set(e, EINVAL, "the client certificate is too weak, or none");
+}
+
+static int use_key(SSL_CTX *ssl, BIO *in, struct err *e)
+{
+	EVP_PKEY *key = PEM_read_bio_PrivateKey(in, NULL, no_password, NULL);
+	if (!key)
+		return err_set(e, EINVAL,
+			       "the client certificate's key is not valid PEM, or encrypted");
+	bool fits = SSL_CTX_use_PrivateKey(ssl, key) == 1;
+	EVP_PKEY_free(key);
+	return fits ? 0 : err_set(e, EINVAL, "the key is not the client certificate's");
+}
+
+static int use_certificate(SSL_CTX *ssl, const char *chain, const char *key, struct err *e)
+{
+	BIO *chain_in = BIO_new_mem_buf(chain, -1), *key_in = BIO_new_mem_buf(key, -1);
+	int r = chain_in && key_in ? 0 : err_set(e, ENOMEM, "no memory for a certificate");
+	ERR_clear_error();
+	if (r == 0)
+		r = use_chain(ssl, chain_in, e);
+	if (r == 0)
+		r = use_key(ssl, key_in, e);
+	ERR_clear_error();
+	BIO_free(chain_in);
+	BIO_free(key_in);
+	return r;
+}
+
+struct tls_context *tls_client_certified(const struct tls_context *trust, const char *chain_pem,
+					 const char *key_pem, struct err *e)
+{
+	struct tls_context *ctx = client_new(e);
+	if (!ctx)
+		return NULL;
+	SSL_CTX_set1_cert_store(ctx->ssl, SSL_CTX_get_cert_store(trust->ssl));
+	if (use_certificate(ctx->ssl, chain_pem, key_pem, e) == 0)
+		return ctx;
 	tls_context_free(ctx);
 	return NULL;
 }
@@ -258,6 +337,7 @@ void tls_context_free(struct tls_context *ctx)
 	if (!ctx || --ctx->refs)
 		return;
 	SSL_CTX_free(ctx->ssl);
+	tls_sessions_free(ctx->sessions);
 	BIO_meth_free(ctx->wire);
 	free(ctx);
 }

@@ -19,6 +19,7 @@ struct tls_context {
 	bool server;
 	int (*pick)(void *user, SSL *ssl, const char *sni);
 	void *pick_user;
+	struct tls_sessions *sessions; /* of a client */
 };
 
 /* What the ClientHello told; the SSL's app data on the server's side. */
