@@ -198,9 +198,10 @@ bool address_is_metadata(const struct address *address)
 	return false;
 }
 
+static const struct range global = {"2000::/3", "global unicast", 0, 0};
+
 const char *address_special(const struct address *address)
 {
-	static const struct range global = {"2000::/3", "global unicast", 0, 0};
 	struct address a = *address;
 	address_unwrap(&a);
 	if (address_is_metadata(&a))
@@ -245,6 +246,31 @@ bool address_in(const struct address *a, const struct address_prefix *p)
 	if (memcmp(a->bytes, p->base.bytes, whole) != 0)
 		return false;
 	return !rest || !((a->bytes[whole] ^ p->base.bytes[whole]) >> (8 - rest));
+}
+
+static bool prefix_within(const struct address_prefix *p, const char *range)
+{
+	struct address_prefix outer;
+	int parsed = address_prefix_parse(range, &outer);
+	assert(parsed == 0);
+	return p->bits >= outer.bits && address_in(&p->base, &outer);
+}
+
+bool address_opened_by(const struct address *a, const struct address_prefix *p)
+{
+	if (!address_in(a, p) || address_is_metadata(a))
+		return false;
+	bool known = false;
+	for (size_t i = 0; i < sizeof(special) / sizeof(*special); i++) {
+		if (!range_has(&special[i], a))
+			continue;
+		if (!prefix_within(p, special[i].prefix))
+			return false;
+		known = true;
+	}
+	if (known || a->family == AF_INET || range_has(&global, a))
+		return true;
+	return p->bits >= 3 && !range_has(&global, &p->base);
 }
 
 /* Digits alone, or hex digits (even none) behind 0x. */

@@ -41,6 +41,10 @@ int address_prefix_parse(const char *s,
 			 struct address_prefix *ret); /* "10.0.0.0/8", "10.1.2.3", "fd00::/8" */
 bool address_in(const struct address *a, const struct address_prefix *p);
 
+/* Whether a rule that names p opens a (unwrapped): a lies in p, is no metadata service, and where
+ * it is special, p lies within that range: 0.0.0.0/1 opens no private address. */
+bool address_opened_by(const struct address *a, const struct address_prefix *p);
+
 /* True when s is any spelling that some resolver would take for an IPv4 address: decimal, octal,
  * hex, short forms. */
 bool address_is_numeric_host(const char *s);

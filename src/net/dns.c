@@ -24,6 +24,7 @@
 #define FLAG_RD 0x0100
 #define FLAG_RA 0x0080
 #define OPCODE  0x7800
+#define RCODE   0x000f
 
 struct reader {
 	const uint8_t *p;
@@ -83,8 +84,10 @@ static bool take_name(struct reader *r, char name[DNS_NAME_MAX])
 }
 
 /* The additional section of a query: nothing, or one OPT record. */
-static bool take_additional(struct reader *r, uint16_t count, struct dns_query *q)
+static bool take_additional(struct reader *r, uint16_t count, struct dns_query *q,
+			    uint8_t *ret_version)
 {
+	*ret_version = 0;
 	if (count == 0)
 		return true;
 	uint16_t type, size, length;
@@ -92,8 +95,11 @@ static bool take_additional(struct reader *r, uint16_t count, struct dns_query *
 		return false;
 	if (!take_u16(r, &type) || type != TYPE_OPT || !take_u16(r, &size))
 		return false;
-	/* Extended rcode, version 0, flags. */
-	if (!skip(r, 4) || r->p[r->at - 3] != 0 || !take_u16(r, &length) || !skip(r, length))
+	/* Extended rcode, version, flags. */
+	if (!skip(r, 4))
+		return false;
+	*ret_version = r->p[r->at - 3];
+	if (!take_u16(r, &length) || !skip(r, length))
 		return false;
 	q->edns = true;
 	q->udp_size = size < UDP_SIZE_MIN      ? UDP_SIZE_MIN
@@ -122,10 +128,11 @@ int dns_read_query(const uint8_t *p, size_t n, struct dns_query *ret)
 	if (!take_name(&r, q.name) || !take_u16(&r, &q.type) || !take_u16(&r, &q.class))
 		return -EINVAL;
 	q.question_end = r.at;
-	if (!take_additional(&r, additional, &q) || r.at != n)
+	uint8_t version;
+	if (!take_additional(&r, additional, &q, &version) || r.at != n)
 		return -EINVAL;
 	*ret = q;
-	return 0;
+	return version ? -EPROTONOSUPPORT : 0;
 }
 
 struct writer {
@@ -197,12 +204,12 @@ static void put_a(struct writer *w, const struct address *a, uint32_t ttl_s)
 	put_bytes(w, a->bytes, 4);
 }
 
-static void put_opt(struct writer *w)
+static void put_opt(struct writer *w, enum dns_rcode rcode)
 {
 	put_bytes(w, "", 1);
 	put_u16(w, TYPE_OPT);
 	put_u16(w, UDP_SIZE_OURS);
-	put_u32(w, 0);
+	put_u32(w, (uint32_t)rcode >> 4 << 24); /* and version 0, no flags */
 	put_u16(w, 0);
 }
 
@@ -227,18 +234,18 @@ int dns_write_answer(struct buf *out, const uint8_t *p, size_t n, const struct d
 	assert(query->question_end >= HEADER_SIZE && query->question_end <= n);
 	bool record = rcode == DNS_NOERROR && (a || ptr_name);
 	struct writer w = {.n = 0};
-	put_header(&w, p, query, (uint16_t)rcode, record ? 1 : 0);
+	put_header(&w, p, query, rcode & RCODE, record ? 1 : 0);
 	if (record && a)
 		put_a(&w, a, ttl_s);
 	else if (record && !put_ptr(&w, ptr_name, ttl_s))
 		return -EINVAL;
 	if (query->edns)
-		put_opt(&w);
+		put_opt(&w, rcode);
 	if (w.n > query->udp_size) {
 		w.n = 0;
-		put_header(&w, p, query, (uint16_t)(FLAG_TC | rcode), 0);
+		put_header(&w, p, query, FLAG_TC | (rcode & RCODE), 0);
 		if (query->edns)
-			put_opt(&w);
+			put_opt(&w, rcode);
 	}
 	return buf_append(out, w.bytes, w.n);
 }

@@ -18,7 +18,8 @@ enum dns_rcode {
 	DNS_SERVFAIL = 2,
 	DNS_NXDOMAIN = 3,
 	DNS_NOTIMP = 4,
-	DNS_REFUSED = 5
+	DNS_REFUSED = 5,
+	DNS_BADVERS = 16 /* extended: in the OPT record */
 };
 
 struct dns_query {
@@ -33,8 +34,9 @@ struct dns_query {
 
 /*
  * Reads a query. 0; -EBADMSG: not to be answered at all (a response, too short, garbage); -EINVAL
- * with id set: FORMERR; -ENOTSUP: NOTIMP (other opcodes). Labels must be printable ASCII without
- * dots; no compression in a question.
+ * with id set: FORMERR; -ENOTSUP: NOTIMP (other opcodes); -EPROTONOSUPPORT: BADVERS (EDNS of
+ * another version than 0). Labels must be printable ASCII without dots; no compression in a
+ * question.
  */
 int dns_read_query(const uint8_t *p, size_t n, struct dns_query *ret);
 
