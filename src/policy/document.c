@@ -1,95 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policy documents: read into rules, and written back. One decoder for what a person wrote (YAML or
+ * Policy documents, read into rules. One decoder for what a person wrote (YAML or
  * JSON, with places for the errors) and for what travels to a gateway. Everything that it doesn't
  * know is an error: a misspelt field must not silently open or close anything.
  */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/str.h"
 #include "net/address.h"
+#include "policy/entry.h"
 #include "policy/policy.h"
 #include "policy/rules.h"
 
 #define PEM_CERTIFICATE "-----BEGIN CERTIFICATE-----"
 
-/* Where in the document an entry stands, for its errors. */
-struct entry {
-	const struct doc *doc;
-	const json_t *value;
-	const char *section;
-	size_t index;
-	struct err *e;
-};
-
-/* "NAME:LINE:COLUMN: egress[2].host: what is wrong". Names the place of the field when it has one,
- * else the entry's. */
-static int entry_error(const struct entry *at, const char *field, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static int entry_error(const struct entry *at, const char *field, const char *fmt, ...)
-{
-	char text[ERR_TEXT_MAX];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	const json_t *value = json_object_get(at->value, field);
-	bool marked = value && !json_is_null(value) && !json_is_boolean(value);
-	return doc_error(at->doc, marked ? value : at->value, at->e, "%s[%zu].%.64s: %s",
-			 at->section, at->index, field, text);
-}
-
-static const char *unknown_member(const json_t *obj, const char *const *known)
-{
-	const char *key;
-	json_t *value;
-	json_object_foreach((json_t *)(uintptr_t)obj, key, value)
-	{
-		const char *const *k = known;
-		while (*k && !str_eq(*k, key))
-			k++;
-		if (!*k)
-			return key;
-	}
-	return NULL;
-}
-
-/* The entry is an object with no fields but these; allowed names them for the error. */
-static int entry_check(const struct entry *at, const char *const *known, const char *allowed)
-{
-	if (!json_is_object(at->value))
-		return doc_error(at->doc, at->value, at->e, "%s[%zu]: must be a mapping with %s",
-				 at->section, at->index, allowed);
-	const char *unknown = unknown_member(at->value, known);
-	if (unknown)
-		return entry_error(at, unknown, "unknown field; allowed are %s", allowed);
-	return 0;
-}
-
-/* A string member; *ret stays NULL when it is missing and may be. */
-static int entry_string(const struct entry *at, const char *field, bool must, const char **ret)
-{
-	const json_t *j = json_object_get(at->value, field);
-	*ret = NULL;
-	if (!j || json_is_null(j))
-		return must ? entry_error(at, field, "missing") : 0;
-	if (!json_is_string(j))
-		return entry_error(at, field, "must be a string");
-	if (strlen(json_string_value(j)) != json_string_length(j))
-		return entry_error(at, field, "a NUL in a string");
-	*ret = json_string_value(j);
-	return 0;
-}
-
 static int read_ports(const struct entry *at, struct policy_rule *rule)
 {
-	const json_t *list = json_object_get(at->value, "ports");
-	if (!list || json_is_null(list)) {
-		rule->ports[0] = scheme_port(rule->scheme);
+	const json_t *list = entry_get(at, "ports");
+	if (!list) {
+		uint16_t usual = scheme_port(rule->scheme);
+		if (rule->deny)
+			return 0;
+		if (!usual)
+			return entry_error(at, "ports", "missing: tcp has no port of its own");
+		rule->ports[0] = usual;
 		rule->port_count = 1;
 		return 0;
 	}
@@ -102,38 +39,153 @@ static int read_ports(const struct entry *at, struct policy_rule *rule)
 		const json_t *item = json_array_get(list, i);
 		json_int_t port = json_integer_value(item);
 		if (!json_is_integer(item) || port < 1 || port > 65535)
-			return doc_error(at->doc, json_is_integer(item) ? item : list, at->e,
-					 "%s[%zu].ports[%zu]: a port is a number from 1 to 65535",
-					 at->section, at->index, i);
+			return entry_item_error(at, "ports", i,
+						"a port is a number from 1 to 65535");
 		rule->ports[i] = (uint16_t)port;
 	}
 	rule->port_count = count;
 	return 0;
 }
 
-static int read_rule(const struct entry *at, struct policy *p)
+/* A list of strings, each taken by one(), which gives a heap string. The rule owns what is there
+   even on failure. */
+static int read_list(const struct entry *at, const char *field, size_t most,
+		     int (*one)(const char *, char **, struct err *), char ***ret,
+		     size_t *ret_count)
 {
-	static const char *const known[] = {"host", "ports", "scheme", NULL};
-	struct policy_rule rule = {.scheme = POLICY_HTTPS};
-	const char *host, *scheme;
-	int r = entry_check(at, known, "host, ports, scheme");
-	if (r < 0 || (r = entry_string(at, "host", true, &host)) < 0 ||
-	    (r = entry_string(at, "scheme", false, &scheme)) < 0)
-		return r;
-	if (scheme && !str_eq(scheme, "http") && !str_eq(scheme, "https"))
-		return entry_error(at, "scheme", "must be https or http");
-	if (str_eq(scheme, "http"))
-		rule.scheme = POLICY_HTTP;
+	const json_t *list = entry_get(at, field);
+	if (!list)
+		return 0;
+	size_t count = json_array_size(list);
+	if (!json_is_array(list) || count == 0)
+		return entry_error(at, field, "must be a list with something in it");
+	if (count > most)
+		return entry_error(at, field, "at most %zu %s", most, field);
+	*ret = calloc(count, sizeof(**ret));
+	if (!*ret)
+		return err_set(at->e, ENOMEM, "no memory");
+	for (size_t i = 0; i < count; i++) {
+		struct err why = {0};
+		const char *s = item_string(json_array_get(list, i));
+		if (!s)
+			return entry_item_error(at, field, i, "must be a string");
+		if (one(s, &(*ret)[i], &why) < 0)
+			return entry_item_error(at, field, i, "%s", why.text);
+		*ret_count = i + 1;
+	}
+	return 0;
+}
 
+static int one_method(const char *s, char **ret, struct err *e)
+{
+	if (!policy_method_is_name(s))
+		return err_set(e, EINVAL,
+			       "a method is in upper case, at most %d letters, digits, '-' and '_'",
+			       POLICY_METHOD_MAX);
+	if (str_eq(s, "CONNECT") || str_eq(s, "TRACE") || str_eq(s, "TRACK"))
+		return err_set(e, EINVAL, "%s never passes", s);
+	*ret = strdup(s);
+	return *ret ? 0 : err_set(e, ENOMEM, "no memory");
+}
+
+/* What is asked on a connection: methods and paths. */
+static int read_requests(const struct entry *at, struct policy_rule *rule)
+{
+	static const char *const fields[] = {"methods", "paths", "encodedSlash"};
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+		if (!scheme_has_requests(rule->scheme) && entry_get(at, fields[i]))
+			return entry_error(at, fields[i], "%s is passed on unread and has no %s",
+					   scheme_name(rule->scheme), fields[i]);
+	int r = read_list(at, "methods", POLICY_METHODS_MAX, one_method, &rule->methods,
+			  &rule->method_count);
+	if (r < 0 ||
+	    (r = read_list(at, "paths", POLICY_PATHS_MAX, policy_path_pattern_canonical, &rule->paths,
+			   &rule->path_count)) < 0 ||
+	    (r = entry_bool(at, "encodedSlash", &rule->encoded_slash)) < 0)
+		return r;
+	if (rule->deny && rule->encoded_slash)
+		return entry_error(at, "encodedSlash", "a deny rule meets %%2F in either reading");
+	for (size_t i = 0; i < rule->path_count; i++)
+		if (!rule->deny && !rule->encoded_slash && strstr(rule->paths[i], "%2F"))
+			return entry_item_error(at, "paths", i,
+						"%%2F needs encodedSlash: true beside it");
+	return 0;
+}
+
+static int read_place(const struct entry *at, struct policy_rule *rule)
+{
+	const char *host, *cidr;
 	struct err why = {0};
+	int r = entry_string(at, "cidr", false, &cidr);
+	if (r < 0 || (r = entry_string(at, "host", !cidr, &host)) < 0)
+		return r;
+	if (cidr && host)
+		return entry_error(at, "cidr", "stands instead of host; make it two rules");
+	if (cidr)
+		return cidr_from_text(cidr, rule->deny, &rule->cidr, &why) < 0
+			       ? entry_error(at, "cidr", "%s", why.text)
+			       : 0;
 	if (strchr(host, ':') || strchr(host, '/'))
 		return entry_error(at, "host",
 				   "a host name only; the port goes into ports, http into scheme");
-	if (policy_pattern_canonical(host, rule.pattern, &why) < 0)
-		return entry_error(at, "host", "%s", why.text);
-	if ((r = read_ports(at, &rule)) < 0)
+	return policy_pattern_canonical(host, rule->pattern, &why) < 0
+		       ? entry_error(at, "host", "%s", why.text)
+		       : 0;
+}
+
+static int read_scheme(const struct entry *at, struct policy_rule *rule)
+{
+	const char *scheme;
+	int r = entry_string(at, "scheme", false, &scheme);
+	if (r < 0)
 		return r;
-	return policy_add_rule(p, &rule, &why) < 0 ? entry_error(at, "host", "%s", why.text) : 0;
+	rule->any_scheme = rule->deny && !scheme;
+	if (scheme && scheme_from_name(scheme, &rule->scheme) < 0)
+		return entry_error(at, "scheme", "must be https, http, tls or tcp");
+	return 0;
+}
+
+static int read_rule_limits(const struct entry *at, struct policy_rule *rule)
+{
+	const json_t *value = entry_get(at, "limits");
+	char section[64];
+	if (!value)
+		return 0;
+	if (rule->deny)
+		return entry_error(at, "limits", "nothing passes a deny rule");
+	snprintf(section, sizeof(section), "%s[%zu].limits", at->section, at->index);
+	struct entry limits = {at->doc, json_is_boolean(value) ? at->value : value, section,
+			       SIZE_MAX, at->e};
+	if (!json_is_object(value))
+		return entry_error(at, "limits",
+				   "must be a mapping, for instance {requests: 1000}");
+	return read_limits(&limits, &rule->limits);
+}
+
+#define RULE_FIELDS "host, cidr, ports, scheme, methods, paths, encodedSlash, deny, limits"
+
+static int fill_rule(const struct entry *at, struct policy_rule *rule)
+{
+	static const char *const known[] = {"host",  "cidr",         "ports", "scheme", "methods",
+					    "paths", "encodedSlash", "deny",  "limits", NULL};
+	int r = entry_check(at, known, RULE_FIELDS);
+	if (r < 0 || (r = entry_bool(at, "deny", &rule->deny)) < 0 ||
+	    (r = read_scheme(at, rule)) < 0 || (r = read_place(at, rule)) < 0 ||
+	    (r = read_ports(at, rule)) < 0 || (r = read_requests(at, rule)) < 0)
+		return r;
+	return read_rule_limits(at, rule);
+}
+
+static int read_rule(const struct entry *at, struct policy *p)
+{
+	struct policy_rule rule = {.scheme = POLICY_HTTPS};
+	struct err why = {0};
+	int r = fill_rule(at, &rule);
+	if (r == 0 && policy_add_rule(p, &rule, &why) < 0)
+		r = entry_error(at, rule.pattern[0] ? "host" : "cidr", "%s", why.text);
+	if (r < 0)
+		policy_rule_done(&rule);
+	return r;
 }
 
 /* The one spelling of an address that a pin may name. */
@@ -204,22 +256,51 @@ static int read_section(const struct doc *doc, const char *section, struct polic
 	return 0;
 }
 
-static int read_document(const struct doc *doc, struct policy *p, struct err *e)
+static int read_proxy(const struct doc *doc, struct policy *p, struct err *e)
 {
-	static const char *const known[] = {"egress", "resolve", NULL};
+	static const char *const known[] = {"url", NULL};
+	const json_t *value = json_object_get(doc->root, "proxy");
+	struct entry at = {doc, value, "proxy", SIZE_MAX, e};
+	const char *url;
+	struct err why = {0};
+	if (!value || json_is_null(value))
+		return 0;
+	int r = entry_check(&at, known, "url");
+	if (r < 0 || (r = entry_string(&at, "url", true, &url)) < 0)
+		return r;
+	return proxy_from_text(url, &p->proxy, &why) < 0 ? entry_error(&at, "url", "%s", why.text)
+							 : 0;
+}
+
+/* travelled: it is not what a person wrote, but what policy_to_json() did. */
+static int read_document(const struct doc *doc, bool travelled, struct policy *p, struct err *e)
+{
+	static const char *const written[] = {"egress", "limits", "proxy", "resolve", NULL};
+	static const char *const travels[] = {"egress",  "limits", "proxy",
+					      "resolve", "learn",  NULL};
+	const char *const *known = travelled ? travels : written;
 	if (json_is_null(doc->root))
 		return 0;
 	if (!json_is_object(doc->root))
-		return doc_error(doc, doc->root, e, "must be a mapping with egress, resolve");
+		return doc_error(doc, doc->root, e,
+				 "must be a mapping with egress, limits, proxy, resolve");
 	const char *unknown = unknown_member(doc->root, known);
 	if (unknown)
 		return doc_error(doc, json_object_get(doc->root, unknown), e,
-				 "%.64s: unknown field; allowed are egress, resolve", unknown);
+				 "%.64s: unknown field; allowed are egress, limits, proxy, resolve",
+				 unknown);
+	const json_t *limits = json_object_get(doc->root, "limits");
+	struct entry at = {doc, limits, "limits", SIZE_MAX, e};
+	p->learn = travelled && json_is_true(json_object_get(doc->root, "learn"));
 	int r = read_section(doc, "egress", p, read_rule, e);
+	if (r == 0 && limits && !json_is_null(limits))
+		r = read_limits(&at, &p->limits);
+	if (r == 0)
+		r = read_proxy(doc, p, e);
 	return r < 0 ? r : read_section(doc, "resolve", p, read_pin, e);
 }
 
-struct policy *policy_compile(const struct doc *doc, struct err *e)
+static struct policy *compile(const struct doc *doc, bool travelled, struct err *e)
 {
 	struct err ignored;
 	struct policy *p = policy_new_empty();
@@ -227,11 +308,16 @@ struct policy *policy_compile(const struct doc *doc, struct err *e)
 		err_set(e, ENOMEM, "no memory");
 		return NULL;
 	}
-	if (read_document(doc, p, e ? e : &ignored) < 0) {
+	if (read_document(doc, travelled, p, e ? e : &ignored) < 0) {
 		policy_free(p);
 		return NULL;
 	}
 	return p;
+}
+
+struct policy *policy_compile(const struct doc *doc, struct err *e)
+{
+	return compile(doc, false, e);
 }
 
 struct policy *policy_from_json(const json_t *j, struct err *e)
@@ -239,31 +325,5 @@ struct policy *policy_from_json(const json_t *j, struct err *e)
 	/* The tree is only read; a document has no const form of it. */
 	char name[] = "policy";
 	struct doc doc = {.root = (json_t *)(uintptr_t)j, .name = name};
-	return policy_compile(&doc, e);
-}
-
-static json_t *rule_to_json(const struct policy_rule *rule)
-{
-	json_t *ports = json_array();
-	for (size_t i = 0; i < rule->port_count; i++)
-		json_array_append_new(ports, json_integer(rule->ports[i]));
-	return json_pack("{s:s, s:s, s:o}", "host", rule->pattern, "scheme",
-			 scheme_name(rule->scheme), "ports", ports);
-}
-
-static json_t *pin_to_json(const struct policy_pin *pin)
-{
-	return json_pack("{s:s, s:s, s:s*}", "host", pin->host, "address", pin->address, "ca",
-			 pin->ca);
-}
-
-json_t *policy_to_json(const struct policy *p)
-{
-	json_t *egress = json_array();
-	for (size_t i = 0; i < p->rule_count; i++)
-		json_array_append_new(egress, rule_to_json(&p->rules[i]));
-	json_t *resolve = json_array();
-	for (size_t i = 0; i < p->pin_count; i++)
-		json_array_append_new(resolve, pin_to_json(&p->pins[i]));
-	return json_pack("{s:o, s:o}", "egress", egress, "resolve", resolve);
+	return compile(&doc, true, e);
 }

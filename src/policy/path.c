@@ -52,9 +52,8 @@ static int check_escape(const char *s, size_t n, struct err *e)
 		return err_set(e, EINVAL, "the path has a '%%' without two hex digits behind it");
 	if (c < 0x20 || c == 0x7f)
 		return err_set(e, EINVAL, "the path has an encoded NUL or control character");
-	if (c == '/' || c == '\\')
-		return err_set(e, EINVAL,
-			       "the path has an encoded slash or backslash (%%2F, %%5C)");
+	if (c == '\\')
+		return err_set(e, EINVAL, "the path has an encoded backslash (%%5C)");
 	return c;
 }
 

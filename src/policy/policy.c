@@ -15,6 +15,16 @@ struct policy *policy_new_empty(void)
 	return calloc(1, sizeof(struct policy));
 }
 
+void policy_learn(struct policy *p)
+{
+	p->learn = true;
+}
+
+bool policy_learns(const struct policy *p)
+{
+	return p->learn;
+}
+
 void policy_free(struct policy *p)
 {
 	if (!p)
@@ -23,19 +33,57 @@ void policy_free(struct policy *p)
 		free(p->pins[i].address);
 		free(p->pins[i].ca);
 	}
+	for (size_t i = 0; i < p->rule_count; i++)
+		policy_rule_done(&p->rules[i]);
 	free(p->pins);
 	free(p->rules);
+	free(p->proxy);
 	free(p);
 }
 
+void policy_rule_done(struct policy_rule *rule)
+{
+	for (size_t i = 0; i < rule->method_count; i++)
+		free(rule->methods[i]);
+	for (size_t i = 0; i < rule->path_count; i++)
+		free(rule->paths[i]);
+	free(rule->methods);
+	free(rule->paths);
+}
+
+static const struct {
+	const char *name;
+	uint16_t port;
+} schemes[POLICY_SCHEMES] = {
+	[POLICY_HTTPS] = {"https", 443},
+	[POLICY_HTTP] = {"http", 80},
+	[POLICY_TLS] = {"tls", 443},
+	[POLICY_TCP] = {"tcp", 0},
+};
+
 const char *scheme_name(enum policy_scheme scheme)
 {
-	return scheme == POLICY_HTTP ? "http" : "https";
+	return schemes[scheme].name;
 }
 
 uint16_t scheme_port(enum policy_scheme scheme)
 {
-	return scheme == POLICY_HTTP ? 80 : 443;
+	return schemes[scheme].port;
+}
+
+int scheme_from_name(const char *name, enum policy_scheme *ret)
+{
+	for (unsigned i = 0; i < POLICY_SCHEMES; i++)
+		if (str_eq(schemes[i].name, name)) {
+			*ret = (enum policy_scheme)i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+bool scheme_has_requests(enum policy_scheme scheme)
+{
+	return scheme == POLICY_HTTPS || scheme == POLICY_HTTP;
 }
 
 int policy_add_rule(struct policy *p, const struct policy_rule *rule, struct err *e)
@@ -46,7 +94,9 @@ int policy_add_rule(struct policy *p, const struct policy_rule *rule, struct err
 	if (!more)
 		return err_set(e, ENOMEM, "no memory");
 	p->rules = more;
-	p->rules[p->rule_count++] = *rule;
+	struct policy_rule *copy = &p->rules[p->rule_count++];
+	*copy = *rule;
+	copy->exact = copy->pattern[0] && !strchr(copy->pattern, '*');
 	return 0;
 }
 
@@ -71,6 +121,15 @@ int policy_add_pin(struct policy *p, const char *host, const char *address, cons
 	return 0;
 }
 
+int port_from_text(const char *s, uint16_t *ret, struct err *e)
+{
+	uint64_t port;
+	if (str_to_u64(s, 1, 65535, &port) < 0)
+		return err_set(e, EINVAL, "the port is a number from 1 to 65535");
+	*ret = (uint16_t)port;
+	return 0;
+}
+
 /* Splits "[scheme://]HOST[:PORT]"; *ret_scheme is -1 where none is said, *ret_port 0. */
 static int split_spec(char *spec, char **ret_host, int *ret_scheme, uint16_t *ret_port,
 		      struct err *e)
@@ -81,9 +140,10 @@ static int split_spec(char *spec, char **ret_host, int *ret_scheme, uint16_t *re
 	if (slashes) {
 		*slashes = '\0';
 		str_lower(spec);
-		if (!str_eq(spec, "http") && !str_eq(spec, "https"))
-			return err_set(e, EINVAL, "the scheme is http or https");
-		*ret_scheme = str_eq(spec, "http") ? POLICY_HTTP : POLICY_HTTPS;
+		enum policy_scheme scheme;
+		if (scheme_from_name(spec, &scheme) < 0)
+			return err_set(e, EINVAL, "the scheme is https, http, tls or tcp");
+		*ret_scheme = (int)scheme;
 		host = slashes + 3;
 	}
 	if (strpbrk(host, "/?#@"))
@@ -96,11 +156,7 @@ static int split_spec(char *spec, char **ret_host, int *ret_scheme, uint16_t *re
 	if (host[0] == '[' || strchr(colon + 1, ':'))
 		return err_set(e, EINVAL, "an IP address is no host name; name the host");
 	*colon = '\0';
-	uint64_t port;
-	if (str_to_u64(colon + 1, 1, 65535, &port) < 0)
-		return err_set(e, EINVAL, "the port is a number from 1 to 65535");
-	*ret_port = (uint16_t)port;
-	return 0;
+	return port_from_text(colon + 1, ret_port, e);
 }
 
 int policy_allow(struct policy *p, const char *spec, struct err *e)
@@ -114,6 +170,8 @@ int policy_allow(struct policy *p, const char *spec, struct err *e)
 	int r = split_spec(copy, &host, &scheme, &rule.ports[0], e);
 	if (r == 0)
 		r = policy_pattern_canonical(host, rule.pattern, e);
+	if (r == 0 && scheme == POLICY_TCP && !rule.ports[0])
+		r = err_set(e, EINVAL, "tcp has no port of its own: tcp://HOST:PORT");
 	if (r < 0)
 		return err_prefix(e, "allow %.200s", spec);
 
