@@ -1,65 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values live in pages of their own: locked in memory, left out of core dumps, emptied in children,
- * wiped before they are given back. Everything else about a secret (name, hosts) is no secret.
+ * The set. A secret keeps its place when it is renewed or revoked, so that whoever holds one need
+ * not be told; a revoked one stays as a mark on its hosts, and its values stay to be recognised in
+ * what comes from there.
  */
-#include "vault/secret.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/mman.h>
 
 #include "base/cleanup.h"
-#include "base/fd.h"
-#include "base/log.h"
 #include "base/str.h"
+#include "vault/inject.h"
+#include "vault/secret_state.h"
 
-#define SECRETS_MAX      64 /* in one set */
-#define SECRET_HOSTS_MAX 64 /* of one secret */
-#define SAMPLE_MAX       (POLICY_HOST_MAX + 8)
-
-struct secret {
-	char *name;
-	char *placeholder; /* may be NULL */
-	char **hosts;      /* canonical names or patterns */
-	size_t host_count;
-	char *value; /* value_len bytes and a NUL, in pages of its own */
-	size_t value_len;
-};
+#define PAST_HOSTS_MAX 1024 /* of one secret */
 
 struct secrets {
-	struct secret list[SECRETS_MAX];
+	struct secret *list[SECRETS_MAX];
 	size_t count;
+	uint64_t revocations;
+	struct needles *values, *placeholders; /* of all, also of those that were revoked */
 };
 
-static char *pages_new(size_t n, const char *name)
+static void words_done(struct secret_words *w)
 {
-	char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
-		return NULL;
-	if (madvise(p, n, MADV_DONTDUMP) < 0 || madvise(p, n, MADV_WIPEONFORK) < 0) {
-		munmap(p, n);
-		return NULL;
-	}
-	if (mlock(p, n) < 0)
-		log_warn(
-			"secret %s is not locked in memory (%s): raise RLIMIT_MEMLOCK or turn swap off",
-			name, strerrordesc_np(errno));
-	return p;
+	for (size_t i = 0; i < w->count; i++)
+		free(w->list[i]);
+	free(w->list);
 }
 
-static void secret_done(struct secret *s)
+void secret_done(struct secret *s)
 {
-	if (s->value) {
-		explicit_bzero(s->value, s->value_len + 1);
-		munmap(s->value, s->value_len + 1);
-	}
-	for (size_t i = 0; i < s->host_count; i++)
-		free(s->hosts[i]);
-	free(s->hosts);
-	free(s->placeholder);
+	for (size_t i = 0; i < SECRET_PARTS; i++)
+		value_done(&s->parts[i]);
+	for (size_t i = 0; i < SECRET_PAST_MAX; i++)
+		value_done(&s->past[i]);
+	words_done(&s->hosts);
+	words_done(&s->past_hosts);
+	words_done(&s->methods);
+	words_done(&s->paths);
+	words_done(&s->placeholders);
+	json_decref(s->recipe);
 	free(s->name);
 	*s = (struct secret){0};
 }
@@ -69,200 +50,245 @@ struct secrets *secrets_new(void)
 	return calloc(1, sizeof(struct secrets));
 }
 
-void secrets_free(struct secrets *s)
+void secrets_free(struct secrets *set)
 {
-	if (!s)
+	if (!set)
 		return;
-	for (size_t i = 0; i < s->count; i++)
-		secret_done(&s->list[i]);
-	free(s);
+	for (size_t i = 0; i < set->count; i++) {
+		secret_done(set->list[i]);
+		free(set->list[i]);
+	}
+	needles_put(set->values);
+	needles_put(set->placeholders);
+	free(set);
 }
 
-static int value_check(const char *value, size_t len, const char *name, struct err *e)
+static struct secret *find(const struct secrets *set, const char *name)
 {
-	if (!len)
-		return err_set(e, EINVAL, "secret %s is empty: set the variable", name);
-	if (len > SECRET_VALUE_MAX)
-		return err_set(e, EINVAL, "secret %s is longer than %d bytes", name,
-			       SECRET_VALUE_MAX);
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)value[i];
-		if (c == '\n' || c == '\r')
-			return err_set(e, EINVAL,
-				       "secret %s has a line break in it: remove it (a file's last "
-				       "newline?)",
-				       name);
-		if (c < 0x20 || c == 0x7f)
-			return err_set(e, EINVAL, "secret %s has a control character in it", name);
+	for (size_t i = 0; i < set->count; i++)
+		if (str_eq(set->list[i]->name, name))
+			return set->list[i];
+	return NULL;
+}
+
+/* -- changes -- */
+
+/* Whether a living secret of another name has a host of s, too. */
+static int check_hosts(const struct secrets *set, const struct secret *s, struct err *e)
+{
+	for (size_t i = 0; i < set->count; i++) {
+		const struct secret *other = set->list[i];
+		if (other->revoked || str_eq(other->name, s->name))
+			continue;
+		for (size_t k = 0; k < other->hosts.count; k++)
+			for (size_t m = 0; m < s->hosts.count; m++)
+				if (patterns_overlap(other->hosts.list[k], s->hosts.list[m]))
+					return err_set(
+						e, EINVAL,
+						"secrets %s and %s are both for %s: one host gets "
+						"one credential",
+						other->name, s->name, s->hosts.list[m]);
 	}
-	if (value[0] == ' ' || value[len - 1] == ' ')
-		return err_set(e, EINVAL, "secret %s begins or ends with a space", name);
 	return 0;
 }
 
-/* Turns "*.x" and "**.x" into a name that the pattern matches: the labels put for the stars are
- * given. */
-static bool pattern_sample(const char *pattern, const char *labels, char out[SAMPLE_MAX])
+struct spelling {
+	struct needles *needles;
+	unsigned index;
+};
+
+static int add_spelling(void *user, const char *text, size_t len)
 {
-	const char *rest = pattern;
-	while (*rest == '*')
-		rest++;
-	if (rest == pattern) {
-		snprintf(out, SAMPLE_MAX, "%s", pattern);
-		return !*labels;
-	}
-	if (!*labels)
-		snprintf(out, SAMPLE_MAX, "%s", rest + 1);
-	else
-		snprintf(out, SAMPLE_MAX, "%s%s", labels, rest);
-	return policy_pattern_matches(pattern, out);
+	struct spelling *s = user;
+	return needles_add(s->needles, text, len, s->index);
 }
 
-/* Whether some name matches both. Stars stand at the front alone, so three samples of each tell. */
-static bool patterns_overlap(const char *a, const char *b)
+/* What of it a server is sent, and may send back, in the spellings in which it is sent. A
+ * certificate's key is never sent. */
+static int add_values(struct needles *n, const struct secret *s, unsigned index)
 {
-	static const char *const labels[] = {"", "a", "a.a"};
-	char sample[SAMPLE_MAX];
-	for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
-		if (pattern_sample(a, labels[i], sample) && policy_pattern_matches(b, sample))
-			return true;
-		if (pattern_sample(b, labels[i], sample) && policy_pattern_matches(a, sample))
-			return true;
+	struct spelling to = {n, index};
+	int r = 0;
+	if (s->kind == SECRET_CERTIFICATE)
+		return 0;
+	for (size_t i = 0; r == 0 && i < SECRET_PARTS; i++)
+		if (s->parts[i].text)
+			r = inject_spellings(s, s->parts[i].text, add_spelling, &to);
+	for (size_t i = 0; r == 0 && i < SECRET_PAST_MAX; i++)
+		if (s->past[i].text)
+			r = inject_spellings(s, s->past[i].text, add_spelling, &to);
+	return r;
+}
+
+static int add_placeholders(struct needles *n, const struct secret *s, unsigned index)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < s->placeholders.count; i++)
+		r = needles_add(n, s->placeholders.list[i], strlen(s->placeholders.list[i]), index);
+	return r;
+}
+
+static struct needles *gather(const struct secrets *set,
+			      int (*add)(struct needles *n, const struct secret *s, unsigned index))
+{
+	struct needles *n = needles_new();
+	int r = n ? 0 : -ENOMEM;
+	for (unsigned i = 0; r == 0 && i < set->count; i++)
+		r = add(n, set->list[i], i);
+	if (r == 0)
+		r = needles_compile(n);
+	if (r == 0)
+		return n;
+	needles_put(n);
+	return NULL;
+}
+
+/* After a change of s. One that can't be recognised is not to be used. */
+static int recognise(struct secrets *set, struct secret *s, struct err *e)
+{
+	struct needles *values = gather(set, add_values);
+	struct needles *placeholders = gather(set, add_placeholders);
+	if (!values || !placeholders) {
+		needles_put(values);
+		needles_put(placeholders);
+		s->revoked = true;
+		return err_set(e, ENOMEM, "secret %s: no memory to recognise it", s->name);
 	}
+	needles_put(set->values);
+	needles_put(set->placeholders);
+	set->values = values;
+	set->placeholders = placeholders;
+	return 0;
+}
+
+static bool same_value(const struct value *a, const struct value *b)
+{
+	return a->text && a->len == b->len && memcmp(a->text, b->text, a->len) == 0;
+}
+
+void secret_retire(struct secret *s, struct value *v)
+{
+	bool known = !v->text;
+	for (size_t i = 0; i < SECRET_PARTS; i++)
+		known = known || same_value(v, &s->parts[i]);
+	for (size_t i = 0; i < SECRET_PAST_MAX; i++)
+		known = known || same_value(v, &s->past[i]);
+	if (known) {
+		value_done(v);
+		return;
+	}
+	value_done(&s->past[SECRET_PAST_MAX - 1]);
+	memmove(&s->past[1], &s->past[0], (SECRET_PAST_MAX - 1) * sizeof(s->past[0]));
+	s->past[0] = *v;
+	*v = (struct value){0};
+}
+
+static bool has_word(const struct secret_words *w, const char *text)
+{
+	for (size_t i = 0; i < w->count; i++)
+		if (str_eq(w->list[i], text))
+			return true;
 	return false;
 }
 
-static int secret_add_host(const struct secrets *set, struct secret *s, const json_t *host,
-			   struct err *e)
+/* Hosts of w that fresh is not for go to those that it was for. */
+static void leave_hosts(struct secret *fresh, struct secret_words *w)
 {
-	if (!json_is_string(host) || strlen(json_string_value(host)) != json_string_length(host))
-		return err_set(e, EINVAL, "secret %s: hosts must be names", s->name);
-	char name[POLICY_PATTERN_MAX];
-	int r = policy_pattern_canonical(json_string_value(host), name, e);
-	if (r < 0) {
-		err_prefix(e, "secret %s", s->name);
-		return r;
-	}
-	for (size_t i = 0; i < set->count; i++)
-		for (size_t k = 0; k < set->list[i].host_count; k++)
-			if (patterns_overlap(set->list[i].hosts[k], name))
-				return err_set(
-					e, EINVAL,
-					"secrets %s and %s are both for %s: one host gets one "
-					"credential",
-					set->list[i].name, s->name, name);
-	char *copy = strdup(name);
-	if (!copy)
+	for (size_t i = 0; i < w->count; i++)
+		if (!has_word(&fresh->hosts, w->list[i]) &&
+		    !has_word(&fresh->past_hosts, w->list[i]))
+			fresh->past_hosts.list[fresh->past_hosts.count++] = take_ptr(w->list[i]);
+}
+
+/* Puts a secret in the place of the one of its name, which it takes the history of. */
+static int replace(struct secret *old, struct secret *fresh, struct err *e)
+{
+	size_t most = old->hosts.count + old->past_hosts.count;
+	if (most > PAST_HOSTS_MAX)
+		return err_set(e, EINVAL, "secret %s was for too many hosts: give it another name",
+			       fresh->name);
+	fresh->past_hosts.list = calloc(most, sizeof(*fresh->past_hosts.list));
+	if (!fresh->past_hosts.list)
 		return err_set(e, ENOMEM, "no memory");
-	s->hosts[s->host_count++] = copy;
+	leave_hosts(fresh, &old->past_hosts);
+	leave_hosts(fresh, &old->hosts);
+	for (size_t i = SECRET_PAST_MAX; i > 0; i--)
+		secret_retire(fresh, &old->past[i - 1]);
+	for (size_t i = 0; i < SECRET_PARTS; i++)
+		secret_retire(fresh, &old->parts[i]);
+	fresh->version = old->version + 1;
+	secret_done(old);
+	*old = *fresh;
 	return 0;
 }
 
-static int secret_set_value(struct secret *s, const json_t *secret, struct err *e)
+int secrets_put(struct secrets *set, const json_t *entry, uint64_t now_ms, struct err *e)
 {
-	const json_t *value = json_object_get(secret, "value");
-	if (!json_is_string(value))
-		return err_set(e, EINVAL, "secret %s: value must be a string", s->name);
-	size_t len = json_string_length(value);
-	int r = value_check(json_string_value(value), len, s->name, e);
+	struct secret fresh = {0};
+	int r = entry_read(&fresh, entry, now_ms, e);
+	if (r == 0)
+		r = check_hosts(set, &fresh, e);
+	struct secret *old = r == 0 ? find(set, fresh.name) : NULL;
+	struct secret *room = NULL;
+	if (r == 0 && !old) {
+		room = set->count < SECRETS_MAX ? malloc(sizeof(*room)) : NULL;
+		if (!room)
+			r = set->count < SECRETS_MAX
+				    ? err_set(e, ENOMEM, "no memory")
+				    : err_set(e, EINVAL, "more than %d secrets", SECRETS_MAX);
+	}
+	if (r == 0 && old)
+		r = replace(old, &fresh, e);
+	if (r < 0) {
+		secret_done(&fresh);
+		return r;
+	}
+	if (!old) {
+		*room = fresh;
+		set->list[set->count++] = room;
+	}
+	return recognise(set, old ? old : room, e);
+}
+
+int secrets_renew(struct secrets *set, const json_t *update, struct err *e)
+{
+	static const char *const known[] = {"name", "value", "unavailable", NULL};
+	const char *name;
+	int r = doc_only(update, known, e);
+	if (r < 0 || (r = doc_want_string(update, "name", &name, e)) < 0)
+		return r;
+	struct secret *s = find(set, name);
+	if (!s || s->revoked)
+		return err_set(e, ENOENT, "there is no secret %s", name);
+	r = entry_read_values(s, update, e);
 	if (r < 0)
 		return r;
-	s->value = pages_new(len + 1, s->name);
-	if (!s->value)
-		return err_set(e, ENOMEM, "secret %s: no memory that is kept out of dumps",
-			       s->name);
-	s->value_len = len;
-	memcpy(s->value, json_string_value(value), len);
+	s->version++;
+	return recognise(set, s, e);
+}
+
+int secrets_revoke(struct secrets *set, const char *name)
+{
+	struct secret *s = find(set, name);
+	if (!s || s->revoked)
+		return -ENOENT;
+	s->revoked = true;
+	s->ended = ++set->revocations;
+	s->version++;
 	return 0;
 }
 
-static int secret_read(const struct secrets *set, struct secret *s, const json_t *secret,
-		       struct err *e)
+void secrets_keep_only(struct secrets *set, const json_t *keep)
 {
-	static const char *const known[] = {"name", "value", "hosts", "placeholder", NULL};
-	const char *name, *placeholder = NULL;
-	json_t *hosts;
-	int r = doc_only(secret, known, e);
-	if (r < 0 || (r = doc_want_string(secret, "name", &name, e)) < 0)
-		return r;
-	if (!str_is_env_name(name))
-		return err_set(e, EINVAL, "secret '%.64s': not a variable's name", name);
-	if ((r = doc_want_array(secret, "hosts", &hosts, e)) < 0 ||
-	    (r = doc_opt_string(secret, "placeholder", &placeholder, e)) < 0)
-		return r;
-	size_t count = json_array_size(hosts);
-	if (!count || count > SECRET_HOSTS_MAX)
-		return err_set(e, EINVAL, "secret %s: needs 1 to %d hosts", name, SECRET_HOSTS_MAX);
-
-	s->name = strdup(name);
-	s->placeholder = placeholder ? strdup(placeholder) : NULL;
-	s->hosts = calloc(count, sizeof(*s->hosts));
-	if (!s->name || !s->hosts || (placeholder && !s->placeholder))
-		return err_set(e, ENOMEM, "no memory");
-	for (size_t i = 0; i < count; i++)
-		if ((r = secret_add_host(set, s, json_array_get(hosts, i), e)) < 0)
-			return r;
-	return secret_set_value(s, secret, e);
-}
-
-int secrets_add(struct secrets *set, const json_t *secret, struct err *e)
-{
-	if (set->count == SECRETS_MAX)
-		return err_set(e, EINVAL, "more than %d secrets", SECRETS_MAX);
-	struct secret s = {0};
-	int r = secret_read(set, &s, secret, e);
-	if (r < 0) {
-		secret_done(&s);
-		return r;
-	}
 	for (size_t i = 0; i < set->count; i++) {
-		if (!str_eq(set->list[i].name, s.name))
-			continue;
-		r = err_set(e, EINVAL, "secret %s is given twice: list its hosts in one", s.name);
-		secret_done(&s);
-		return r;
-	}
-	set->list[set->count++] = s;
-	return 0;
-}
-
-/* Whether rule (of a policy's document) allows https to some name that the pattern host matches. */
-static bool rule_opens(const struct policy *p, const json_t *rule, const char *host)
-{
-	const char *pattern = json_string_value(json_object_get(rule, "host"));
-	const char *scheme = json_string_value(json_object_get(rule, "scheme"));
-	if (!pattern || (scheme && !str_eq(scheme, "https")) || !patterns_overlap(pattern, host))
-		return false;
-
-	static const char *const labels[] = {"", "a", "a.a"};
-	const json_t *ports = json_object_get(rule, "ports");
-	size_t count = json_array_size(ports);
-	for (size_t i = 0; i < (count ? count : 1); i++) {
-		json_int_t port = count ? json_integer_value(json_array_get(ports, i)) : 443;
-		for (size_t k = 0; k < 2 * sizeof(labels) / sizeof(labels[0]); k++) {
-			char sample[SAMPLE_MAX];
-			struct policy_dest dest = {.scheme = POLICY_HTTPS, .port = (uint16_t)port};
-			struct policy_verdict verdict;
-			if (!pattern_sample(k % 2 ? pattern : host, labels[k / 2], sample) ||
-			    strlen(sample) >= sizeof(dest.host) ||
-			    !policy_pattern_matches(host, sample))
-				continue;
-			memcpy(dest.host, sample, strlen(sample) + 1);
-			policy_decide(p, &dest, &verdict);
-			if (verdict.allow)
-				return true;
+		bool kept = false;
+		for (size_t k = 0; k < json_array_size(keep); k++) {
+			const json_t *name = json_object_get(json_array_get(keep, k), "name");
+			kept = kept || str_eq(json_string_value(name), set->list[i]->name);
 		}
+		if (!kept)
+			secrets_revoke(set, set->list[i]->name);
 	}
-	return false;
-}
-
-static bool policy_opens(const struct policy *p, const json_t *document, const char *host)
-{
-	const json_t *rules = json_object_get(document, "egress");
-	for (size_t i = 0; i < json_array_size(rules); i++)
-		if (rule_opens(p, json_array_get(rules, i), host))
-			return true;
-	return false;
 }
 
 int secrets_check(const struct secrets *set, const struct policy *p, struct err *e)
@@ -271,26 +297,130 @@ int secrets_check(const struct secrets *set, const struct policy *p, struct err 
 	if (!document)
 		return err_set(e, ENOMEM, "no memory");
 	for (size_t i = 0; i < set->count; i++) {
-		const struct secret *s = &set->list[i];
-		for (size_t k = 0; k < s->host_count; k++)
-			if (!policy_opens(p, document, s->hosts[k]))
-				return err_set(e, EINVAL,
-					       "secret %s is for %s, which no rule allows: add "
-					       "--allow-host %s",
-					       s->name, s->hosts[k], s->hosts[k]);
+		int r = set->list[i]->revoked ? 0 : secret_check(set->list[i], p, document, e);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
 
-const struct secret *secrets_for(const struct secrets *set, const struct policy_dest *dest)
+/* -- whom a request gets -- */
+
+bool secret_has_host(const struct secret *s, const char *host)
 {
-	if (dest->scheme != POLICY_HTTPS)
+	for (size_t i = 0; i < s->hosts.count; i++)
+		if (policy_pattern_matches(s->hosts.list[i], host))
+			return true;
+	return false;
+}
+
+static bool in_scope(const struct secret *s, const struct policy_dest *dest)
+{
+	bool method = !s->methods.count || !dest->method, path = !s->paths.count || !dest->path;
+	for (size_t i = 0; !method && i < s->methods.count; i++)
+		method = str_eq(s->methods.list[i], dest->method);
+	for (size_t i = 0; !path && i < s->paths.count; i++)
+		path = policy_path_pattern_matches(s->paths.list[i], dest->path);
+	return method && path;
+}
+
+struct secret *secrets_for(const struct secrets *set, const struct policy_dest *dest)
+{
+	struct secret *ended = NULL;
+	bool living = false;
+	/* A credential belongs to a name: none goes to an address. */
+	if (dest->scheme != POLICY_HTTPS || dest->address.family)
 		return NULL;
+	for (size_t i = 0; i < set->count; i++) {
+		struct secret *s = set->list[i];
+		if (!secret_has_host(s, dest->host))
+			continue;
+		living = living || !s->revoked;
+		if (!in_scope(s, dest))
+			continue;
+		if (!s->revoked)
+			return s;
+		if (!ended || s->ended > ended->ended)
+			ended = s;
+	}
+	return living ? NULL : ended;
+}
+
+/* Whether it was for this host before it was put anew. */
+static bool had_host(const struct secret *s, const char *host)
+{
+	for (size_t i = 0; i < s->past_hosts.count; i++)
+		if (policy_pattern_matches(s->past_hosts.list[i], host))
+			return true;
+	return false;
+}
+
+bool secrets_concern(const struct secrets *set, const char *host)
+{
 	for (size_t i = 0; i < set->count; i++)
-		for (size_t k = 0; k < set->list[i].host_count; k++)
-			if (policy_pattern_matches(set->list[i].hosts[k], dest->host))
-				return &set->list[i];
-	return NULL;
+		if (secret_has_host(set->list[i], host) || had_host(set->list[i], host))
+			return true;
+	return false;
+}
+
+/* -- one secret -- */
+
+unsigned secret_stopped(const struct secret *s, uint64_t now_ms, struct err *e)
+{
+	if (s->end_ms && now_ms >= s->end_ms)
+		err_set(e, EACCES, "the grant of %s has expired", s->name);
+	else if (s->weighed && s->charged >= s->bytes)
+		err_set(e, EACCES, "the grant of %s is used up: it was for %llu bytes", s->name,
+			(unsigned long long)s->bytes);
+	else if (s->revoked)
+		err_set(e, EACCES, "the grant of %s was revoked", s->name);
+	else if (s->unavailable[0])
+		err_set(e, EAGAIN, "the credential %s is not available: %s", s->name,
+			s->unavailable);
+	else
+		return 0;
+	return e->code == EAGAIN ? 503 : 403;
+}
+
+unsigned secret_unusable(const struct secret *s, uint64_t now_ms, struct err *e)
+{
+	unsigned status = secret_stopped(s, now_ms, e);
+	if (status == 403 || !s->counted || s->used < s->uses)
+		return status;
+	err_set(e, EACCES, "the grant of %s is used up: it was for %llu requests", s->name,
+		(unsigned long long)s->uses);
+	return 403;
+}
+
+uint64_t secret_use(struct secret *s)
+{
+	return ++s->used;
+}
+
+bool secret_charge(struct secret *s, uint64_t bytes)
+{
+	if (s->weighed && bytes > s->bytes - s->charged) {
+		s->charged = s->bytes; /* what is left is too little for what comes */
+		return false;
+	}
+	s->charged += bytes;
+	return true;
+}
+
+uint64_t secret_bytes(const struct secret *s)
+{
+	return s->charged;
+}
+
+uint64_t secrets_next_end_ms(const struct secrets *set, uint64_t now_ms)
+{
+	uint64_t next = 0;
+	for (size_t i = 0; i < set->count; i++) {
+		const struct secret *s = set->list[i];
+		if (!s->revoked && s->end_ms > now_ms && (!next || s->end_ms < next))
+			next = s->end_ms;
+	}
+	return next;
 }
 
 const char *secret_name(const struct secret *s)
@@ -298,23 +428,51 @@ const char *secret_name(const struct secret *s)
 	return s->name;
 }
 
-char *secret_authorization(const struct secret *s)
+enum secret_kind secret_kind(const struct secret *s)
 {
-	static const char scheme[] = "Bearer ";
-	char *text = malloc(sizeof(scheme) + s->value_len);
-	if (!text)
-		return NULL;
-	memcpy(text, scheme, sizeof(scheme) - 1);
-	memcpy(text + sizeof(scheme) - 1, s->value, s->value_len + 1);
-	return text;
+	return s->kind;
 }
 
-void secret_text_free(char *text)
+bool secret_is_canary(const struct secret *s)
 {
-	if (!text)
-		return;
-	explicit_bzero(text, strlen(text));
-	free(text);
+	return s->canary;
+}
+
+unsigned secret_version(const struct secret *s)
+{
+	return s->version;
+}
+
+const char *secret_value(const struct secret *s, enum secret_part part, size_t *ret_len)
+{
+	if (ret_len)
+		*ret_len = s->parts[part].len;
+	return s->parts[part].text;
+}
+
+const char *secret_placeholder_at(const struct secret *s, size_t i)
+{
+	return i < s->placeholders.count ? s->placeholders.list[i] : NULL;
+}
+
+const char *secret_recipe(const struct secret *s, const char *member)
+{
+	return json_string_value(json_object_get(s->recipe, member));
+}
+
+struct needles *secrets_values(struct secrets *set)
+{
+	return set->count ? set->values : NULL;
+}
+
+struct needles *secrets_placeholders(struct secrets *set)
+{
+	return set->count ? set->placeholders : NULL;
+}
+
+struct secret *secrets_at(const struct secrets *set, unsigned index)
+{
+	return index < set->count ? set->list[index] : NULL;
 }
 
 bool secret_is_credential_field(const char *name)
@@ -354,13 +512,4 @@ bool secret_is_credential_field(const char *name)
 		if (str_same_field(name, known[i]))
 			return true;
 	return false;
-}
-
-char *secret_placeholder(const char *name)
-{
-	uint8_t bytes[16];
-	char hex[2 * sizeof(bytes) + 1];
-	random_bytes(bytes, sizeof(bytes));
-	hex_encode(bytes, sizeof(bytes), hex);
-	return str_printf("sp_%s_%s", name, hex);
 }
