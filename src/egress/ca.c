@@ -22,6 +22,7 @@
 
 #include "base/list.h"
 #include "base/str.h"
+#include "net/address.h"
 
 #define RENEW_SECONDS 86400L /* a leaf with less than this left is made anew */
 #define CN_MAX        64     /* bytes that a common name may have (RFC 5280 ub-common-name) */
@@ -100,7 +101,7 @@ static int ca_read_key(struct ca *ca, const char *pem, struct err *e)
 	return 0;
 }
 
-struct ca *ca_new(const char *certificates_pem, const char *key_pem, struct err *e)
+struct ca *ca_new(struct err *e)
 {
 	struct ca *ca = calloc(1, sizeof(*ca));
 	if (!ca) {
@@ -108,17 +109,18 @@ struct ca *ca_new(const char *certificates_pem, const char *key_pem, struct err 
 		return NULL;
 	}
 	list_init(&ca->leaves);
-	if (ca_read_chain(ca, certificates_pem, e) < 0 || ca_read_key(ca, key_pem, e) < 0) {
-		ca_free(ca);
-		return NULL;
-	}
 	ca->leaf_key = EVP_EC_gen("P-256");
-	if (!ca->leaf_key) {
-		openssl_error(e, "making a key");
-		ca_free(ca);
-		return NULL;
-	}
-	return ca;
+	if (ca->leaf_key)
+		return ca;
+	openssl_error(e, "making a key");
+	ca_free(ca);
+	return NULL;
+}
+
+int ca_load(struct ca *ca, const char *certificates_pem, const char *key_pem, struct err *e)
+{
+	int r = ca_read_chain(ca, certificates_pem, e);
+	return r < 0 ? r : ca_read_key(ca, key_pem, e);
 }
 
 void ca_free(struct ca *ca)
@@ -168,21 +170,33 @@ static int set_subject(X509 *x, const char *host)
 					  -1, -1, 0);
 }
 
+/* The name as a SAN has it: a literal address by its bytes. NULL: no memory. */
+static GENERAL_NAME *san_name(const char *host)
+{
+	struct address a;
+	bool literal = address_parse(host, &a) == 0;
+	GENERAL_NAME *name = GENERAL_NAME_new();
+	ASN1_STRING *value = literal ? ASN1_OCTET_STRING_new() : ASN1_IA5STRING_new();
+	const void *bytes = literal ? (const void *)a.bytes : host;
+	int n = !literal ? (int)strlen(host) : a.family == AF_INET ? 4 : 16;
+	if (!name || !value || !ASN1_STRING_set(value, bytes, n)) {
+		GENERAL_NAME_free(name);
+		ASN1_STRING_free(value);
+		return NULL;
+	}
+	GENERAL_NAME_set0_value(name, literal ? GEN_IPADD : GEN_DNS, value);
+	return name;
+}
+
 static int add_san(X509 *x, const char *host)
 {
 	GENERAL_NAMES *names = sk_GENERAL_NAME_new_null();
-	GENERAL_NAME *name = GENERAL_NAME_new();
-	ASN1_IA5STRING *text = ASN1_IA5STRING_new();
+	GENERAL_NAME *name = san_name(host);
 	int ok = 0;
-	if (names && name && text && ASN1_STRING_set(text, host, -1)) {
-		GENERAL_NAME_set0_value(name, GEN_DNS, text);
-		text = NULL;
-		if (sk_GENERAL_NAME_push(names, name)) {
-			name = NULL;
-			ok = X509_add1_ext_i2d(x, NID_subject_alt_name, names, 0, 0) == 1;
-		}
+	if (names && name && sk_GENERAL_NAME_push(names, name)) {
+		name = NULL;
+		ok = X509_add1_ext_i2d(x, NID_subject_alt_name, names, 0, 0) == 1;
 	}
-	ASN1_IA5STRING_free(text);
 	GENERAL_NAME_free(name);
 	GENERAL_NAMES_free(names);
 	return ok;

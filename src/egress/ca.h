@@ -18,12 +18,18 @@
 struct ca;
 struct ca_leaf; /* what one host is answered with */
 
-/* From the PEM of the sandbox's intermediate (others after it are sent along) and its key. NULL
- * with e set. */
-struct ca *ca_new(const char *certificates_pem, const char *key_pem, struct err *e);
+/* An authority that is none yet, with what takes long and depends on no sandbox. NULL with e set.
+ */
+struct ca *ca_new(struct err *e);
+
+/* Makes it one, once: from the PEM of the sandbox's intermediate (others after it are sent along)
+ * and its key. 0 or -errno. */
+int ca_load(struct ca *ca, const char *certificates_pem, const char *key_pem, struct err *e);
+
 void ca_free(struct ca *ca); /* NULL is fine; leaves in use live on */
 
-/* The leaf of a canonical host; put it back with ca_leaf_put(). NULL with e set. */
+/* The leaf of a canonical host, or of an address by its text; put it back with ca_leaf_put(). NULL
+ * with e set. */
 struct ca_leaf *ca_leaf_get(struct ca *ca, const char *host, struct err *e);
 void ca_leaf_put(struct ca_leaf *leaf); /* NULL is fine */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One list of members for both readers, so that what the guest is told is what the record says. */
+/* One list of members for both readers, so that what the guest is told is what the record says; but
+ * for what would tell it which credential is watched. */
 #include "egress/deny.h"
 
 static void optional(struct record *r, const char *key, const char *value)
@@ -16,6 +17,7 @@ static void destination(struct record *r, const struct denial *d)
 	optional(r, "method", d->method);
 	optional(r, "path", d->path);
 	optional(r, "rule", d->rule);
+	optional(r, "limit", d->limit);
 }
 
 int deny_record(struct control *c, const struct denial *d, struct control_wait *w)
@@ -23,6 +25,8 @@ int deny_record(struct control *c, const struct denial *d, struct control_wait *
 	struct record *r = control_record(c, "egress.deny");
 	destination(r, d);
 	record_string(r, "reason", d->reason);
+	optional(r, "leak", d->leak);
+	optional(r, "alarm", d->alarm);
 	return control_send(c, w);
 }
 

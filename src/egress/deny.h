@@ -17,6 +17,10 @@ struct denial {
 	const char *reason; /* never NULL */
 	const char *rule;
 	const char *allow_with; /* the smallest rule that would allow it */
+	const char *limit;      /* of the policy, which it is over */
+	/* For the record alone: whose placeholder was where it does not belong, and which canary
+	   was touched. */
+	const char *leak, *alarm;
 };
 
 /* Sends egress.deny; as control_send(). */

@@ -2,7 +2,9 @@
 /*
  * Each question becomes a pending answer, whose record is sent, and which goes out when that is
  * written. The guest decides how many questions there are, so their rate is capped, and what is
- * over it is dropped as a busy server would.
+ * over it is dropped as a busy server would. Under a wildcard it also makes up the names: each
+ * takes an address for good and may be looked up outside, so new ones have a rate of their own,
+ * over which they are refused.
  */
 #include "egress/dns.h"
 
@@ -25,6 +27,16 @@
 #define FLOOD_RECORD_MS 10000 /* one record for all that were dropped in this time */
 #define REVERSE_SUFFIX  ".in-addr.arpa"
 
+/* So many at once, and then so many a second. */
+struct bucket {
+	uint64_t tokens, burst, rate, refilled_ms;
+};
+
+/* What was over a limit and is not recorded yet. */
+struct flood {
+	uint64_t count, recorded_ms;
+};
+
 struct dns {
 	struct gateway *g;
 	uv_udp_t udp;
@@ -33,8 +45,8 @@ struct dns {
 	size_t stream_count;
 	struct list pending;
 	size_t pending_count;
-	uint64_t tokens, refilled_ms;
-	uint64_t dropped, flood_record_ms;
+	struct bucket questions, new_names;
+	struct flood dropped, refused;
 	uint8_t datagram[DNS_MESSAGE_MAX];
 };
 
@@ -64,28 +76,49 @@ struct dns_pending {
 
 /* -- what to answer -- */
 
-static bool dns_may_ask(struct dns *d)
+static bool bucket_take(struct bucket *b, uint64_t now)
+{
+	uint64_t more = (now - b->refilled_ms) * b->rate / 1000;
+	if (more) {
+		b->tokens = b->tokens + more > b->burst ? b->burst : b->tokens + more;
+		b->refilled_ms = now;
+	}
+	if (!b->tokens)
+		return false;
+	b->tokens--;
+	return true;
+}
+
+/* Records once in a while how many there were. what has a place for the number. */
+static void dns_flooded(struct dns *d, struct flood *f, const char *what, int limit)
 {
 	uint64_t now = uv_now(d->g->loop);
-	uint64_t more = (now - d->refilled_ms) * DNS_RATE / 1000;
-	if (more) {
-		d->tokens = d->tokens + more > DNS_BURST ? DNS_BURST : d->tokens + more;
-		d->refilled_ms = now;
-	}
-	if (d->tokens && d->pending_count < DNS_PENDING_MAX) {
-		d->tokens--;
-		return true;
-	}
-	d->dropped++;
-	if (d->flood_record_ms && now - d->flood_record_ms < FLOOD_RECORD_MS)
-		return false;
-	char reason[128];
-	snprintf(reason, sizeof(reason), "%llu DNS questions over the limit of %d a second",
-		 (unsigned long long)d->dropped, DNS_RATE);
+	f->count++;
+	if (f->recorded_ms && now - f->recorded_ms < FLOOD_RECORD_MS)
+		return;
+	char reason[160];
+	snprintf(reason, sizeof(reason), "%llu %s over the limit of %d a second",
+		 (unsigned long long)f->count, what, limit);
 	if (deny_record(d->g->control, &(struct denial){.port = 53, .reason = reason}, NULL) == 0) {
-		d->dropped = 0;
-		d->flood_record_ms = now;
+		f->count = 0;
+		f->recorded_ms = now;
 	}
+}
+
+static bool dns_may_ask(struct dns *d)
+{
+	if (d->pending_count < DNS_PENDING_MAX && bucket_take(&d->questions, uv_now(d->g->loop)))
+		return true;
+	dns_flooded(d, &d->dropped, "DNS questions", DNS_RATE);
+	return false;
+}
+
+/* Whether a name that is allowed may be given an address. */
+static bool dns_may_name(struct dns *d, const char *host)
+{
+	if (names_has(d->g->names, host) || bucket_take(&d->new_names, uv_now(d->g->loop)))
+		return true;
+	dns_flooded(d, &d->refused, "new names under a wildcard", DNS_NEW_RATE);
 	return false;
 }
 
@@ -127,6 +160,10 @@ static void dns_decide(struct dns_pending *p)
 	    !policy_knows_host(g->policy, host))
 		return;
 	struct address a;
+	if (!dns_may_name(p->dns, host)) {
+		p->rcode = DNS_REFUSED;
+		return;
+	}
 	if (names_address(g->names, host, &a) < 0) {
 		p->rcode = DNS_SERVFAIL;
 		return;
@@ -149,6 +186,8 @@ static const char *dns_answer_text(const struct dns_pending *p, char out[INET6_A
 		return "NOTIMP";
 	case DNS_REFUSED:
 		return "REFUSED";
+	case DNS_BADVERS:
+		return "BADVERS";
 	case DNS_NOERROR:
 		break;
 	}
@@ -241,7 +280,9 @@ static struct dns_pending *dns_ask(struct dns *d, const uint8_t *p, size_t n)
 	pending->len = n;
 	memcpy(pending->message, p, n);
 	if (r < 0)
-		pending->rcode = r == -ENOTSUP ? DNS_NOTIMP : DNS_FORMERR;
+		pending->rcode = r == -ENOTSUP           ? DNS_NOTIMP
+				 : r == -EPROTONOSUPPORT ? DNS_BADVERS
+							 : DNS_FORMERR;
 	else
 		dns_decide(pending);
 
@@ -315,6 +356,7 @@ static void stream_next(struct dns_stream *s)
 		if (!p)
 			continue;
 		p->stream = s;
+		p->query.udp_size = DNS_MESSAGE_MAX;
 		s->pending = p;
 		stream_read(s->stream, false);
 	}
@@ -402,8 +444,9 @@ struct dns *dns_new(struct gateway *g, int udp_fd, int tcp_fd, struct err *e)
 		return NULL;
 	}
 	d->g = g;
-	d->tokens = DNS_BURST;
-	d->refilled_ms = uv_now(g->loop);
+	uint64_t now = uv_now(g->loop);
+	d->questions = (struct bucket){DNS_BURST, DNS_BURST, DNS_RATE, now};
+	d->new_names = (struct bucket){DNS_NEW_BURST, DNS_NEW_BURST, DNS_NEW_RATE, now};
 	list_init(&d->streams);
 	list_init(&d->pending);
 	if (dns_open_udp(d, udp_fd, e) < 0) {

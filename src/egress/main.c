@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * space-egress: the gateway of one sandbox. Started by spaced with a control socket as descriptor
- * 3; ends with it. Before anything is read: no core dumps, no tracing by others of our uid, no new
- * privileges, secrets wiped when freed.
+ * 3, and as 4 one that listens for the next spaced. Before anything is read: no core dumps, no
+ * tracing by others of our uid, no new privileges, secrets wiped when freed.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -19,8 +19,9 @@
 #include "egress/gateway.h"
 
 #define CONTROL_FD 3
+#define LISTEN_FD  4
 #define EXIT_USAGE 2
-#define FILES      2048 /* GUESTS_MAX twice, idle upstreams, DNS, the rest */
+#define FILES      5120 /* GUESTS_MAX twice, idle upstreams, DNS, the rest */
 
 static int harden(struct err *e)
 {
@@ -59,7 +60,8 @@ static void usage(FILE *to)
 {
 	fprintf(to, "usage: space-egress [--resolver ADDRESS:PORT]\n"
 		    "The gateway of one sandbox; spaced starts it, with a control socket as "
-		    "descriptor 3.\n"
+		    "descriptor 3\n"
+		    "and one that listens as 4.\n"
 		    "  --resolver ADDRESS:PORT  ask this DNS server instead of the system's\n");
 }
 
@@ -95,7 +97,8 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return EXIT_USAGE;
 	}
-	if (harden(&e) < 0 || raise_files(&e) < 0 || gateway_run(CONTROL_FD, resolver, &e) < 0) {
+	if (harden(&e) < 0 || raise_files(&e) < 0 ||
+	    gateway_run(CONTROL_FD, LISTEN_FD, resolver, &e) < 0) {
 		log_error("%s", e.text);
 		return 1;
 	}

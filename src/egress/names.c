@@ -46,8 +46,8 @@ void names_free(struct names *n)
 	free(n);
 }
 
-/* The slot of host in the index, or the free one where it belongs. */
-static uint16_t *names_slot(struct names *n, const char *host)
+/* Where in the index host is, or would be. */
+static size_t names_slot(const struct names *n, const char *host)
 {
 	uint64_t h = 0xcbf29ce484222325u ^ n->seed;
 	for (const char *p = host; *p; p++)
@@ -56,12 +56,17 @@ static uint16_t *names_slot(struct names *n, const char *host)
 	size_t i = h % INDEX_SIZE;
 	while (n->index[i] && !str_eq(n->hosts[n->index[i] - 1], host))
 		i = (i + 1) % INDEX_SIZE;
-	return &n->index[i];
+	return i;
+}
+
+bool names_has(const struct names *n, const char *host)
+{
+	return n->index[names_slot(n, host)];
 }
 
 int names_address(struct names *n, const char *host, struct address *ret)
 {
-	uint16_t *slot = names_slot(n, host);
+	uint16_t *slot = &n->index[names_slot(n, host)];
 	if (!*slot) {
 		if (n->count == NAMES_MAX)
 			return -ENOSPC;

@@ -17,5 +17,8 @@ void names_free(struct names *n);
  * -ENOMEM. */
 int names_address(struct names *n, const char *host, struct address *ret);
 
+/* Whether a host has its address already. */
+bool names_has(const struct names *n, const char *host);
+
 /* The host that an address was made for, or NULL. Borrowed for the life of n. */
 const char *names_host(const struct names *n, const struct address *a);

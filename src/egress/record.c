@@ -96,9 +96,19 @@ void record_string(struct record *r, const char *key, const char *value)
 
 void record_number(struct record *r, const char *key, uint64_t value)
 {
-	char digits[24];
+	char digits[20]; /* of UINT64_MAX */
+	size_t at = sizeof(digits);
+	do
+		digits[--at] = (char)('0' + value % 10);
+	while (value /= 10);
 	put_key(r, key);
-	put(r, digits, (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)value));
+	put(r, digits + at, sizeof(digits) - at);
+}
+
+void record_bool(struct record *r, const char *key, bool value)
+{
+	put_key(r, key);
+	put_str(r, value ? "true" : "false");
 }
 
 void record_object(struct record *r, const char *key)

@@ -19,6 +19,7 @@ void record_open(struct record *r, struct buf *out);
 /* Members. A NULL value is null. Bytes that are not UTF-8 become U+FFFD. */
 void record_string(struct record *r, const char *key, const char *value);
 void record_number(struct record *r, const char *key, uint64_t value);
+void record_bool(struct record *r, const char *key, bool value);
 
 /* Begins an object as the member key; ended by record_close, like the outer one. */
 void record_object(struct record *r, const char *key);

@@ -3,42 +3,28 @@
  * relayed. */
 #pragma once
 
-#include "base/buf.h"
-#include "egress/deny.h"
 #include "egress/gateway.h"
-#include "egress/upstream.h"
 #include "http/server.h"
 
-enum request_state {
-	REQUEST_NONE,
-	REQUEST_REFUSING,  /* the record of a denial is on its way */
-	REQUEST_RECORDING, /* the record of the decision is */
-	REQUEST_DIALLING,
-	REQUEST_RUNNING, /* sent; bodies flow */
+struct request; /* owns itself: it ends with its exchange, or with what the exchange became */
+
+/* Whose connection it came on. It hears of requests that take the connection over, as WebSockets
+ * do, and of no others. */
+struct request_owner {
+	void (*switched)(void *user); /* the connection is dead; what it became is the request's */
+	void (*ended)(void *user);    /* that has ended, and is recorded */
 };
 
-/* Zero-initialised is none; used again for each request of a connection. All members are private.
- */
-struct request {
-	enum request_state state;
-	struct gateway *g;
-	struct http_exchange *x;
-	struct policy_dest dest; /* canonical; path points to path */
-	char *path;
-	const char *query; /* inside the head of x; NULL: none */
-	struct policy_verdict verdict;
-	const struct secret *secret; /* NULL: none */
-	struct control_wait wait;
-	struct buf answer; /* while refusing: the body */
-	unsigned answer_status;
-	struct upstream_dial dial;
-	struct upstream *upstream;
-	bool recorded; /* an egress.request needs its egress.response */
-	bool retried, answering;
-	uint64_t id, since_us, bytes_up, bytes_down;
-	unsigned status;
-};
+/* Takes charge of x, which came on a connection to origin (scheme, host or address, port). */
+void request_start(struct gateway *g, const struct policy_dest *origin, struct http_exchange *x,
+		   const struct request_owner *owner, void *user);
 
-/* Takes charge of x, which came on a connection to origin (scheme, host, port). */
-void request_start(struct request *r, struct gateway *g, const struct policy_dest *origin,
-		   struct http_exchange *x);
+/* The policy, the secrets, or what is left of a lifetime has changed: the request goes on under the
+ * new ones, or is cut, and that is recorded. It may be gone then; no other is. */
+void request_recheck(struct request *r);
+
+/* All requests of the gateway; each as above. */
+void requests_recheck(struct gateway *g);
+
+/* Ends those that have taken a connection over; the others end with theirs. */
+void requests_close(struct gateway *g);

@@ -28,6 +28,7 @@ struct lookup {
 	struct address list[RESOLVER_ADDRESSES_MAX];
 	size_t count;
 	struct err why;
+	bool trusted; /* any address will do but a metadata service's */
 	char host[POLICY_HOST_MAX];
 };
 
@@ -242,7 +243,7 @@ static void lookup_judge(struct lookup *l, const struct ares_addrinfo *answer)
 		const char *special = address_special(&inner);
 		if (!special && is_own_address(interfaces, &inner))
 			special = "this machine's own";
-		if (special)
+		if (special && (!l->trusted || address_is_metadata(&inner)))
 			refused = special;
 		else
 			l->list[l->count++] = a;
@@ -276,6 +277,37 @@ static void lookup_answer(void *user, int status, int timeouts, struct ares_addr
 	lookup_finish(l);
 }
 
+/* A literal address that the policy allows. This machine's own is not meant by a rule for a whole
+ * network, and metadata services by none. */
+static int literal_judge(const struct policy *p, const struct address *a, bool trusted,
+			 struct err *e)
+{
+	struct ifaddrs *interfaces = NULL;
+	char text[INET6_ADDRSTRLEN];
+	address_format(a, text);
+	if (address_is_metadata(a))
+		return err_set(e, EACCES, "%s is a cloud metadata service", text);
+	if (getifaddrs(&interfaces) < 0)
+		return err_sys(e, errno, "listing this machine's addresses");
+	bool own = is_own_address(interfaces, a);
+	freeifaddrs(interfaces);
+	if (own && !trusted && !policy_names_address(p, a))
+		return err_set(e, EACCES,
+			       "%s is this machine's own address, which only a rule with the cidr "
+			       "%s/%d opens",
+			       text, text, a->family == AF_INET ? 32 : 128);
+	return 0;
+}
+
+static void lookup_literal(struct lookup *l, const struct policy *p, const struct address *a)
+{
+	struct address inner = *a;
+	address_unwrap(&inner);
+	if (literal_judge(p, &inner, l->trusted, &l->why) == 0)
+		l->list[l->count++] = *a;
+	lookup_finish(l);
+}
+
 static void lookup_pin(struct lookup *l, const char *address)
 {
 	struct address a, inner;
@@ -293,8 +325,8 @@ static void lookup_pin(struct lookup *l, const char *address)
 	lookup_finish(l);
 }
 
-int resolver_start(struct resolver *r, const struct policy *p, const char *host,
-		   struct resolver_query *q)
+static int lookup_start(struct resolver *r, const struct policy *p, const char *host, bool trusted,
+			struct resolver_query *q)
 {
 	const char *pin, *authority;
 	struct lookup *l = calloc(1, sizeof(*l));
@@ -305,10 +337,16 @@ int resolver_start(struct resolver *r, const struct policy *p, const char *host,
 	list_init(&l->link);
 	l->resolver = r;
 	l->query = q;
+	l->trusted = trusted;
 	memcpy(l->host, host, strlen(host) + 1);
 	q->lookup = l;
 	if (policy_resolve(p, host, &pin, &authority)) {
 		lookup_pin(l, pin);
+		return 0;
+	}
+	struct address literal;
+	if (address_parse(host, &literal) == 0) {
+		lookup_literal(l, p, &literal);
 		return 0;
 	}
 	struct ares_addrinfo_hints hints = {
@@ -319,6 +357,18 @@ int resolver_start(struct resolver *r, const struct policy *p, const char *host,
 	ares_getaddrinfo(r->channel, host, NULL, &hints, lookup_answer, l);
 	resolver_timeouts(&r->timeouts);
 	return 0;
+}
+
+int resolver_start(struct resolver *r, const struct policy *p, const char *host,
+		   struct resolver_query *q)
+{
+	return lookup_start(r, p, host, false, q);
+}
+
+int resolver_start_proxy(struct resolver *r, const struct policy *p, const char *host,
+			 struct resolver_query *q)
+{
+	return lookup_start(r, p, host, true, q);
 }
 
 void resolver_cancel(struct resolver_query *q)

@@ -29,7 +29,13 @@ struct resolver_query {
 	struct lookup *lookup; /* private */
 };
 
-/* Looks host up, or takes the policy's pin for it. 0, -ENOMEM (done is not called). */
+/* Looks host up, or takes the policy's pin for it, or the address that it is the text of. 0,
+ * -ENOMEM (done is not called). */
 int resolver_start(struct resolver *r, const struct policy *p, const char *host,
 		   struct resolver_query *q);
+
+/* As above for the policy's proxy, which its author has named and which may have any address but a
+ * metadata service's. */
+int resolver_start_proxy(struct resolver *r, const struct policy *p, const char *host,
+			 struct resolver_query *q);
 void resolver_cancel(struct resolver_query *q); /* harmless when idle */

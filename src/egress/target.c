@@ -18,13 +18,24 @@ static unsigned default_port(enum policy_scheme scheme)
 	return scheme == POLICY_HTTPS ? 443 : 80;
 }
 
-/* Reads "host" or "host:port". False when it is no host name. */
-static bool read_authority(const char *s, size_t n, enum policy_scheme scheme,
+/* An IPv4 address in its one spelling; the guest's network has no others. */
+static bool read_literal(const char *s, size_t n, char ret_host[POLICY_HOST_MAX])
+{
+	struct address a;
+	if (n >= POLICY_HOST_MAX)
+		return false;
+	memcpy(ret_host, s, n);
+	ret_host[n] = '\0';
+	return address_parse(ret_host, &a) == 0 && a.family == AF_INET;
+}
+
+/* Reads "host" or "host:port". False when it is no host as the origin's is one. */
+static bool read_authority(const char *s, size_t n, const struct policy_dest *origin,
 			   char ret_host[POLICY_HOST_MAX], uint64_t *ret_port)
 {
 	const char *colon = memchr(s, ':', n);
 	char digits[8];
-	*ret_port = default_port(scheme);
+	*ret_port = default_port(origin->scheme);
 	if (colon) {
 		size_t len = n - (size_t)(colon - s) - 1;
 		if (len >= sizeof(digits))
@@ -35,6 +46,8 @@ static bool read_authority(const char *s, size_t n, enum policy_scheme scheme,
 			return false;
 		n = (size_t)(colon - s);
 	}
+	if (origin->address.family)
+		return read_literal(s, n, ret_host);
 	return policy_host_canonical(s, n, ret_host, NULL) == 0;
 }
 
@@ -42,8 +55,8 @@ static bool means_origin(const char *authority, size_t n, const struct policy_de
 {
 	char host[POLICY_HOST_MAX];
 	uint64_t port;
-	return read_authority(authority, n, origin->scheme, host, &port) &&
-	       str_eq(host, origin->host) && port == origin->port;
+	return read_authority(authority, n, origin, host, &port) && str_eq(host, origin->host) &&
+	       port == origin->port;
 }
 
 /* Skips "scheme://authority" of an absolute-form. NULL when it is not the origin. */

@@ -1,29 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A dial resolves, then tries each checked address in turn until TCP stands; TLS that fails ends
- * it, for another address of the same name is no remedy for a wrong certificate. Trust is the
- * system's store, or the policy's certificate for a pinned name and then nothing else.
+ * The pool. Trust is the system's store, or the policy's certificate for a pinned name and then
+ * nothing else.
  */
-#include "egress/upstream.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/str.h"
+#include "egress/upstream_state.h"
+#include "http/h2_client.h"
 #include "http/tls.h"
 
-#define SWEEP_MS 5000
+#define SWEEP_MS  5000
+#define HTTP1_MAX 64 /* hosts that are remembered for speaking no HTTP/2 */
 
 struct upstream {
 	struct list link; /* in upstreams.idle while idle */
 	struct upstreams *all;
 	struct http_client *client;
-	enum policy_scheme scheme;
-	uint16_t port;
+	struct upstream_way way;
 	bool idle, was_idle;
 	uint64_t idle_since_ms;
-	char host[];
+};
+
+/* A connection of HTTP/2. */
+struct shared {
+	struct list link; /* in upstreams.shared */
+	struct upstreams *all;
+	struct h2_session *session;
+	struct upstream_way way;
+	bool barred;      /* for further requests: the policy has changed */
+	uint64_t settled; /* when, counted in upstreams.settled; 0: its server has yet to speak */
+	uint64_t used_ms;
 };
 
 /* The trust for one pinned name. */
@@ -37,10 +47,33 @@ struct upstreams {
 	struct gateway *g;
 	struct list idle; /* longest idle first */
 	size_t idle_count;
+	struct list shared;                   /* struct shared */
+	uint64_t settled;                     /* so many of them ever were */
+	struct upstream_way http1[HTTP1_MAX]; /* what spoke HTTP/1.1 last, a ring */
+	size_t http1_next;
 	struct list pinned; /* struct trust */
+	struct dials dials;
 	struct tls_context *system;
 	uv_timer_t sweep;
 };
+
+struct upstream_way upstream_way(const struct policy_dest *dest, const struct secret *shown)
+{
+	struct upstream_way w = {
+		.scheme = dest->scheme,
+		.port = dest->port,
+		.shown = shown,
+		.version = shown ? secret_version(shown) : 0,
+	};
+	memcpy(w.host, dest->host, strlen(dest->host) + 1);
+	return w;
+}
+
+bool upstream_same_way(const struct upstream_way *a, const struct upstream_way *b)
+{
+	return a->port == b->port && a->scheme == b->scheme && a->shown == b->shown &&
+	       a->version == b->version && str_eq(a->host, b->host);
+}
 
 static void upstream_forget(struct upstream *u)
 {
@@ -69,24 +102,152 @@ static void upstream_closed(void *user)
 	upstream_drop(user);
 }
 
+/* -- shared ones -- */
+
+static void shared_drop(struct shared *s)
+{
+	list_remove(&s->link);
+	dials_changed(&s->all->dials);
+	free(s);
+}
+
+static void shared_settled(void *user)
+{
+	struct shared *s = user;
+	s->settled = ++s->all->settled;
+	dials_changed(&s->all->dials);
+}
+
+static void shared_closed(void *user)
+{
+	shared_drop(user);
+}
+
+static void shared_close(struct shared *s)
+{
+	h2_session_close(s->session);
+	shared_drop(s);
+}
+
+/* Whether any is left. */
+static bool shared_sweep(struct upstreams *all, uint64_t now)
+{
+	list_for_each (it, &all->shared) {
+		struct shared *s = list_entry(it, struct shared, link);
+		if (!h2_session_idle(s->session))
+			s->used_ms = now;
+		else if (s->barred || now - s->used_ms >= UPSTREAM_IDLE_MS)
+			shared_close(s);
+	}
+	return !list_empty(&all->shared);
+}
+
+static struct upstream *upstream_alloc(struct upstreams *all, const struct upstream_way *way)
+{
+	struct upstream *u = calloc(1, sizeof(*u));
+	if (!u)
+		return NULL;
+	list_init(&u->link);
+	u->all = all;
+	u->way = *way;
+	return u;
+}
+
+/* A place on s, or NULL. */
+static struct upstream *shared_place(struct shared *s, const struct upstream_way *way)
+{
+	struct upstream *u = upstream_alloc(s->all, way);
+	if (u)
+		u->client = h2_session_client(s->session);
+	if (u && u->client)
+		return u;
+	free(u);
+	return NULL;
+}
+
+struct upstream *upstreams_share(struct upstreams *all, const struct upstream_way *way,
+				 uint64_t since)
+{
+	list_for_each (it, &all->shared) {
+		struct shared *s = list_entry(it, struct shared, link);
+		if (!s->barred && s->settled >= since && upstream_same_way(&s->way, way) &&
+		    h2_session_usable(s->session))
+			return shared_place(s, way);
+	}
+	return NULL;
+}
+
+bool upstreams_settles(const struct upstreams *all, const struct upstream_way *way)
+{
+	list_for_each (it, &all->shared) {
+		const struct shared *s = list_entry(it, struct shared, link);
+		if (!s->barred && upstream_same_way(&s->way, way) && h2_session_pending(s->session))
+			return true;
+	}
+	return false;
+}
+
+uint64_t upstreams_settled(const struct upstreams *all)
+{
+	return all->settled;
+}
+
+struct dials *upstreams_dials(struct upstreams *all)
+{
+	return &all->dials;
+}
+
+/* -- what can't be shared -- */
+
+static struct upstream_way *http1_find(struct upstreams *all, const struct upstream_way *way)
+{
+	for (size_t i = 0; i < HTTP1_MAX; i++)
+		if (upstream_same_way(&all->http1[i], way))
+			return &all->http1[i];
+	return NULL;
+}
+
+bool upstreams_speaks_http1(struct upstreams *all, const struct upstream_way *way)
+{
+	return http1_find(all, way);
+}
+
+static void http1_note(struct upstreams *all, const struct upstream_way *way, bool speaks)
+{
+	struct upstream_way *known = http1_find(all, way);
+	if (known && !speaks)
+		*known = (struct upstream_way){0};
+	else if (!known && speaks)
+		all->http1[all->http1_next++ % HTTP1_MAX] = *way;
+}
+
+/* -- idle ones -- */
+
 static void upstreams_sweep(uv_timer_t *timer)
 {
 	struct upstreams *all = timer->data;
 	uint64_t now = uv_now(all->g->loop);
 	while (!list_empty(&all->idle)) {
 		struct upstream *u = list_entry(all->idle.next, struct upstream, link);
-		if (now - u->idle_since_ms < UPSTREAM_IDLE_MS) {
-			uv_timer_start(timer, upstreams_sweep, SWEEP_MS, 0);
-			return;
-		}
+		if (now - u->idle_since_ms < UPSTREAM_IDLE_MS)
+			break;
 		upstream_close(u);
 	}
+	bool shared = shared_sweep(all, now);
+	if (shared || !list_empty(&all->idle))
+		uv_timer_start(timer, upstreams_sweep, SWEEP_MS, 0);
+}
+
+static void sweep_later(struct upstreams *all)
+{
+	if (!uv_is_active((uv_handle_t *)&all->sweep))
+		uv_timer_start(&all->sweep, upstreams_sweep, SWEEP_MS, 0);
 }
 
 void upstream_release(struct upstream *u)
 {
 	struct upstreams *all = u->all;
-	if (!http_client_reusable(u->client)) {
+	if (http_client_version(u->client) == 2 || !http_client_reusable(u->client)) {
 		upstream_close(u);
 		return;
 	}
@@ -96,16 +257,21 @@ void upstream_release(struct upstream *u)
 	u->idle_since_ms = uv_now(all->g->loop);
 	list_append(&all->idle, &u->link);
 	all->idle_count++;
-	if (!uv_is_active((uv_handle_t *)&all->sweep))
-		uv_timer_start(&all->sweep, upstreams_sweep, SWEEP_MS, 0);
+	sweep_later(all);
 }
 
-struct upstream *upstreams_take(struct upstreams *all, const struct policy_dest *dest)
+struct upstream *upstreams_take(struct upstreams *all, const struct policy_dest *dest,
+				const struct secret *shown, bool http1)
 {
+	struct upstream_way way = upstream_way(dest, shown);
+	struct upstream *shared = http1 ? NULL : upstreams_share(all, &way, 0);
+	if (shared) {
+		shared->was_idle = true;
+		return shared;
+	}
 	for (struct list *it = all->idle.prev; it != &all->idle; it = it->prev) {
 		struct upstream *u = list_entry(it, struct upstream, link);
-		if (u->port != dest->port || u->scheme != dest->scheme ||
-		    !str_eq(u->host, dest->host) || !http_client_reusable(u->client))
+		if (!upstream_same_way(&u->way, &way) || !http_client_reusable(u->client))
 			continue;
 		upstream_forget(u);
 		u->was_idle = true;
@@ -131,9 +297,11 @@ struct upstreams *upstreams_new(struct gateway *g)
 		return NULL;
 	all->g = g;
 	list_init(&all->idle);
+	list_init(&all->shared);
 	list_init(&all->pinned);
 	uv_timer_init(g->loop, &all->sweep);
 	all->sweep.data = all;
+	dials_init(&all->dials, g->loop);
 	return all;
 }
 
@@ -142,19 +310,38 @@ static void sweep_closed(uv_handle_t *h)
 	free(h->data);
 }
 
+static void dials_closed(uv_handle_t *h)
+{
+	struct upstreams *all = list_entry(h, struct upstreams, dials.timer);
+	uv_close((uv_handle_t *)&all->sweep, sweep_closed);
+}
+
+void upstreams_recheck(struct upstreams *all)
+{
+	list_for_each (it, &all->pinned) {
+		struct trust *t = list_entry(it, struct trust, link);
+		list_remove(&t->link);
+		tls_context_free(t->tls);
+		free(t);
+	}
+	memset(all->http1, 0, sizeof(all->http1));
+	while (!list_empty(&all->idle))
+		upstream_close(list_entry(all->idle.next, struct upstream, link));
+	list_for_each (it, &all->shared) {
+		struct shared *s = list_entry(it, struct shared, link);
+		s->barred = true;
+		if (h2_session_idle(s->session))
+			shared_close(s);
+	}
+}
+
 void upstreams_free(struct upstreams *all)
 {
 	if (!all)
 		return;
-	list_for_each (it, &all->pinned) {
-		struct trust *t = list_entry(it, struct trust, link);
-		tls_context_free(t->tls);
-		free(t);
-	}
+	upstreams_recheck(all);
 	tls_context_free(all->system);
-	while (!list_empty(&all->idle))
-		upstream_close(list_entry(all->idle.next, struct upstream, link));
-	uv_close((uv_handle_t *)&all->sweep, sweep_closed);
+	uv_close((uv_handle_t *)&all->dials.timer, dials_closed);
 }
 
 static struct tls_context *trust_pinned(struct upstreams *all, const char *host, const char *pem,
@@ -181,8 +368,8 @@ static struct tls_context *trust_pinned(struct upstreams *all, const char *host,
 	return t->tls;
 }
 
-/* Whom to trust for host. The system's store takes long to load: not before it is needed. */
-static struct tls_context *upstreams_trust(struct upstreams *all, const char *host, struct err *e)
+/* The system's store takes long to load: not before it is needed. */
+struct tls_context *upstreams_trust(struct upstreams *all, const char *host, struct err *e)
 {
 	const char *address, *pem = NULL;
 	if (policy_resolve(all->g->policy, host, &address, &pem) && pem)
@@ -192,142 +379,52 @@ static struct tls_context *upstreams_trust(struct upstreams *all, const char *ho
 	return all->system;
 }
 
-static void dial_failed(struct upstream_dial *d, unsigned status, const struct err *why)
+struct gateway *upstreams_gateway(const struct upstreams *all)
 {
-	struct stream *s = d->stream;
-	d->stream = NULL;
-	if (s)
-		stream_close(s);
-	d->done(d, NULL, status, why);
+	return all->g;
 }
 
-static void dial_succeeded(struct upstream_dial *d)
+/* Has the connection s, which goes that way, shared. The first place on it, or NULL. */
+static struct upstream *upstream_new_shared(struct upstreams *all, const struct upstream_way *way,
+					    struct stream *s)
 {
-	size_t n = strlen(d->dest.host) + 1;
-	struct stream *s = d->stream;
-	struct upstream *u = calloc(1, sizeof(*u) + n);
-	struct err why;
-	if (!u) {
-		err_set(&why, ENOMEM, "the gateway has no memory");
-		dial_failed(d, 502, &why);
-		return;
+	struct shared *shared = calloc(1, sizeof(*shared));
+	if (!shared) {
+		stream_close(s);
+		return NULL;
 	}
-	list_init(&u->link);
-	u->all = d->all;
-	u->scheme = d->dest.scheme;
-	u->port = d->dest.port;
-	memcpy(u->host, d->dest.host, n);
-	d->stream = NULL;
+	shared->all = all;
+	shared->way = *way;
+	shared->used_ms = uv_now(all->g->loop);
+	shared->session = h2_session_new(s, shared_closed, shared);
+	if (!shared->session) {
+		free(shared);
+		return NULL;
+	}
+	h2_session_on_settings(shared->session, shared_settled);
+	list_append(&all->shared, &shared->link);
+	sweep_later(all);
+	return shared_place(shared, way);
+}
+
+struct upstream *upstream_new(struct upstreams *all, const struct upstream_way *way,
+			      struct stream *s)
+{
+	bool shared = stream_tls_protocol(s) == TLS_HTTP2;
 	stream_set_idle_timeout(s, UPSTREAM_SILENT_MS);
+	if (way->scheme == POLICY_HTTPS)
+		http1_note(all, way, !shared);
+	if (shared)
+		return upstream_new_shared(all, way, s);
+	struct upstream *u = upstream_alloc(all, way);
+	if (!u) {
+		stream_close(s);
+		return NULL;
+	}
 	u->client = http_client_new(s, upstream_closed, u);
 	if (!u->client) {
 		free(u);
-		err_set(&why, ENOMEM, "the gateway has no memory");
-		d->done(d, NULL, 502, &why);
-		return;
+		return NULL;
 	}
-	d->done(d, u, 0, NULL);
-}
-
-static void dial_opened(void *user)
-{
-	struct upstream_dial *d = user;
-	struct err why;
-	if (d->dest.scheme == POLICY_HTTP || d->securing) {
-		dial_succeeded(d);
-		return;
-	}
-	d->securing = true;
-	struct tls_context *trust = upstreams_trust(d->all, d->dest.host, &why);
-	if (!trust || stream_tls_client(d->stream, trust, d->dest.host, UPSTREAM_TLS_MS, &why) < 0)
-		dial_failed(d, 502, &why);
-}
-
-static void dial_next(struct upstream_dial *d, const struct err *last);
-
-static void dial_closed(void *user, const struct err *why)
-{
-	struct upstream_dial *d = user;
-	struct err text;
-	d->stream = NULL; /* dead already */
-	if (!d->securing) {
-		dial_next(d, why);
-		return;
-	}
-	err_set(&text, why->code ? why->code : EPROTO, "TLS with %s:%u failed: %s", d->dest.host,
-		d->dest.port, why->text);
-	d->done(d, NULL, why->code == ETIMEDOUT ? 504 : 502, &text);
-}
-
-static void dial_data(void *user, const uint8_t *p, size_t n)
-{
-	(void)user, (void)p, (void)n; /* reading is off until the client turns it on */
-}
-
-static void dial_eof(void *user)
-{
-	struct upstream_dial *d = user;
-	struct err why;
-	err_set(&why, ECONNRESET, "%s:%u closed the connection", d->dest.host, d->dest.port);
-	dial_failed(d, 502, &why);
-}
-
-static const struct stream_ops dial_ops = {
-	.opened = dial_opened,
-	.data = dial_data,
-	.eof = dial_eof,
-	.closed = dial_closed,
-};
-
-/* Tries the next address; last says why the one before was no good. */
-static void dial_next(struct upstream_dial *d, const struct err *last)
-{
-	struct err why = *last;
-	while (d->next < d->count) {
-		struct sockaddr_storage to;
-		socklen_t len;
-		address_to_sockaddr(&d->list[d->next++], d->dest.port, &to, &len);
-		d->stream = stream_connect(d->all->g->loop, (struct sockaddr *)&to, len,
-					   UPSTREAM_CONNECT_MS, &dial_ops, d, &why);
-		if (d->stream)
-			return;
-	}
-	struct err text;
-	int code = why.code ? why.code : EHOSTUNREACH;
-	err_set(&text, code, "could not connect to %s:%u: %s", d->dest.host, d->dest.port,
-		strerrordesc_np(code));
-	d->done(d, NULL, code == ETIMEDOUT ? 504 : 502, &text);
-}
-
-static void dial_resolved(struct resolver_query *q, const struct address *list, size_t count,
-			  const struct err *why)
-{
-	struct upstream_dial *d = list_entry(q, struct upstream_dial, query);
-	if (!count) {
-		unsigned status = why->code == EACCES ? 403 : why->code == ETIMEDOUT ? 504 : 502;
-		d->done(d, NULL, status, why);
-		return;
-	}
-	memcpy(d->list, list, count * sizeof(*list));
-	d->count = count;
-	dial_next(d, &(struct err){.code = EHOSTUNREACH});
-}
-
-int upstream_dial(struct upstreams *all, const struct policy_dest *dest, struct upstream_dial *d)
-{
-	d->all = all;
-	d->dest = *dest;
-	d->count = d->next = 0;
-	d->stream = NULL;
-	d->securing = false;
-	d->query.done = dial_resolved;
-	return resolver_start(all->g->resolver, all->g->policy, dest->host, &d->query);
-}
-
-void upstream_dial_cancel(struct upstream_dial *d)
-{
-	resolver_cancel(&d->query);
-	if (d->stream)
-		stream_close(d->stream);
-	d->stream = NULL;
+	return u;
 }
