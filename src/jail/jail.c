@@ -278,12 +278,13 @@ static int step_capabilities(struct child *c)
 
 /* After the change of identity, which clears the setting. Our read end of the pipe is closed before
    the kernel looks for children to signal, so a parent that died too early for the signal shows as
-   POLLERR. */
+   POLLERR. That holds for one that outlives its parent, too: who looks for orphans by their
+   descriptors finds it from here on, or it ends. */
 static int step_parent(struct child *c)
 {
 	struct pollfd p = {.fd = c->status_fd};
 
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+	if (!c->spec->outlives_parent && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
 		return -errno;
 	if (poll(&p, 1, 0) < 0)
 		return -errno;
