@@ -2,8 +2,9 @@
 /*
  * The machine: QEMU's microvm with ACPI, through which a stock kernel finds the virtio-mmio
  * devices. Only what a sandbox needs: serial port, two disks, a network card, a random number
- * source. Everything from outside comes by descriptor, so QEMU needs no path but those of its own
- * firmware, the kernel and the initramfs.
+ * source. It waits before it has memory, disks or kernel (--preconfig); qemu_setup.c has what it
+ * is told then. Nearly all from outside comes by descriptor, the rest through a directory that
+ * is this process's alone.
  *
  * The firmware is qboot, not microvm's default SeaBIOS: that one puts the ACPI tables at the end of
  * RAM, where QEMU loads the initramfs, and for some sizes of it the guest hangs without a word; and
@@ -18,10 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/guest.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 /* virtio-mmio transports. Linux finds the highest number first, and names disks in that order. */
 enum transport {
@@ -71,7 +69,8 @@ static int put_machine(struct qemu_args *a, const struct vmm_probe *host,
 	/* With a second I/O APIC, which QEMU adds by default, the first transport's interrupt is
 	 * never delivered. */
 	option(rc, a, "-M",
-	       "microvm,acpi=on,ioapic2=off,pit=on,pic=on,rtc=on,dump-guest-core=off,mem-merge=off");
+	       "microvm,acpi=on,ioapic2=off,pit=on,pic=on,rtc=on,dump-guest-core=off,mem-merge=off,"
+	       "suppress-vmdesc=on");
 	option(rc, a, "-bios", "qboot.rom");
 	if (host->accel == VMM_KVM) {
 		option(rc, a, "-accel", "kvm,device=/dev/fdset/%d", QEMU_FD_KVM);
@@ -83,8 +82,14 @@ static int put_machine(struct qemu_args *a, const struct vmm_probe *host,
 		option(rc, a, "-accel", "tcg,tb-size=%d", TCG_CACHE_MIB);
 		option(rc, a, "-cpu", "max,-svm,-la57,-erms,-fsrm");
 	}
-	option(rc, a, "-smp", "%u", config->cpus);
-	option(rc, a, "-m", "%llu", (unsigned long long)(config->ram_bytes / MIB));
+	/* As many as there may ever be: TCG divides its cache by this. The machine's own number is
+	 * set later, as is its memory. */
+	option(rc, a, "-smp", "%d", VMM_CPUS_MAX);
+	option(rc, a, "-global", "migration.send-configuration=off");
+	if (rc == 0)
+		rc = put(a, "--preconfig");
+	if (!config->boots)
+		option(rc, a, "-incoming", "defer");
 	return rc;
 }
 
@@ -102,40 +107,39 @@ static int put_confinement(struct qemu_args *a)
 	return rc;
 }
 
+/* Two ways to control it. One is connected before it starts, for a connection that comes while it
+ * moves a listening socket from its main loop to another thread's is lost now and then: both go to
+ * accept it. The other listens, for a later process of ours. */
 static int put_control(struct qemu_args *a)
 {
 	int rc = 0;
 
-	option(rc, a, "-chardev", "socket,id=qmp,fd=%d", QEMU_FD_QMP);
-	option(rc, a, "-mon", "chardev=qmp,mode=control");
-	option(rc, a, "-chardev", "socket,id=console,fd=%d", QEMU_FD_CONSOLE);
+	option(rc, a, "-chardev", "socket,id=first,fd=%d", QEMU_FD_FIRST);
+	option(rc, a, "-mon", "chardev=first,mode=control");
+	option(rc, a, "-chardev", "socket,id=control,fd=%d,server=on,wait=off", QEMU_FD_CONTROL);
+	option(rc, a, "-mon", "chardev=control,mode=control");
+	option(rc, a, "-chardev", "socket,id=console,fd=%d,server=on,wait=off", QEMU_FD_CONSOLE);
 	option(rc, a, "-serial", "chardev:console");
 	return rc;
 }
 
-/* One virtio-mmio transport each, by number: the guest names disks in the order of the transports.
- */
+/* Else QEMU would look for a partition table to make one up, in a thread that it has to start. */
+#define GEOMETRY "cyls=1024,heads=16,secs=63"
+
+/* What the guest sees of its disks; what is behind them comes later, by the same names. One
+ * virtio-mmio transport each, by number: the guest names disks in the order of the transports. */
 static int put_disks(struct qemu_args *a)
 {
 	int rc = 0;
 
-	option(rc, a, "-add-fd", "fd=%d,set=%d", QEMU_FD_ROOT, QEMU_FD_ROOT);
 	option(rc, a, "-add-fd", "fd=%d,set=%d", QEMU_FD_SCRATCH, QEMU_FD_SCRATCH);
-	option(rc, a, "-blockdev",
-	       "driver=raw,node-name=root,read-only=on,"
-	       "file.driver=file,file.filename=/dev/fdset/%d,file.locking=off",
-	       QEMU_FD_ROOT);
-	/* The disk dies with the sandbox, so a flush has nothing to make durable. */
-	option(rc, a, "-blockdev",
-	       "driver=raw,node-name=scratch,discard=unmap,detect-zeroes=off,cache.no-flush=on,"
-	       "file.driver=file,file.filename=/dev/fdset/%d,file.locking=off,"
-	       "file.discard=unmap,file.cache.no-flush=on",
-	       QEMU_FD_SCRATCH);
-	option(rc, a, "-device", "virtio-blk-device,drive=root,num-queues=1,bus=virtio-mmio-bus.%d",
+	option(rc, a, "-device",
+	       "virtio-blk-device,drive=root,num-queues=1," GEOMETRY ",bus=virtio-mmio-bus.%d",
 	       TRANSPORT_ROOT);
 	/* On a full host the guest gets an error. Else QEMU would stop it, for good and unseen. */
 	option(rc, a, "-device",
-	       "virtio-blk-device,drive=scratch,werror=report,num-queues=1,bus=virtio-mmio-bus.%d",
+	       "virtio-blk-device,drive=scratch,werror=report,num-queues=1," GEOMETRY
+	       ",bus=virtio-mmio-bus.%d",
 	       TRANSPORT_SCRATCH);
 	return rc;
 }
@@ -149,43 +153,11 @@ static int put_devices(struct qemu_args *a, const struct vmm_config *config)
 	if (config->tap_fd < 0)
 		return rc;
 	option(rc, a, "-netdev", "tap,id=net,fd=%d,vhost=off", QEMU_FD_TAP);
-	option(rc, a, "-device", "virtio-net-device,netdev=net,mac=%s,bus=virtio-mmio-bus.%d",
+	/* Its slot knows where it is: a guest that was restored has nobody to tell. */
+	option(rc, a, "-device",
+	       "virtio-net-device,netdev=net,mac=%s,guest_announce=off,bus=virtio-mmio-bus.%d",
 	       GUEST_MAC, TRANSPORT_NET);
 	return rc;
-}
-
-/*
- * The kernel's words. What the machine needs comes first: the image's win where they differ, and
- * what follows " -- " is init's. A stock kernel spends a quarter of its start on checking itself
- * and on keys for module signatures, which protect nothing here: in the sandbox the task may be
- * root. The blacklist names what does that.
- */
-#define CMDLINE_MACHINE \
-	"console=ttyS0 8250.nr_uarts=1 reboot=t panic=-1 quiet pci=off random.trust_cpu=on"
-#define CMDLINE_SHORTER                                                                       \
-	" mitigations=off cryptomgr.notests initcall_blacklist=load_system_certificate_list," \
-	"crypto_kdf108_init,init_encrypted,pci_arch_init"
-
-static int put_kernel(struct qemu_args *a, const struct vmm_probe *host,
-		      const struct vmm_config *config, struct err *e)
-{
-	auto_buf struct buf line;
-	int rc;
-
-	buf_init(&line, QEMU_CMDLINE_MAX);
-	rc = buf_append_str(&line, CMDLINE_MACHINE CMDLINE_SHORTER);
-	if (rc == 0 && host->accel == VMM_TCG)
-		rc = buf_printf(&line, " tsc_early_khz=%u tsc=reliable no_timer_check",
-				host->tsc_khz);
-	if (rc == 0 && config->cmdline && config->cmdline[0])
-		rc = buf_printf(&line, " %s", config->cmdline);
-	if (rc == -EMSGSIZE)
-		return err_set(e, E2BIG, "kernel command line is longer than %d bytes",
-			       QEMU_CMDLINE_MAX);
-	option(rc, a, "-kernel", "%s", config->kernel);
-	option(rc, a, "-initrd", "%s", config->initramfs);
-	option(rc, a, "-append", "%.*s", (int)line.len, (const char *)line.data);
-	return rc < 0 ? err_sys(e, -rc, "QEMU's command line") : 0;
 }
 
 int qemu_args_build(const struct vmm_probe *host, const struct vmm_config *config,
@@ -205,10 +177,9 @@ int qemu_args_build(const struct vmm_probe *host, const struct vmm_config *confi
 		rc = put_control(&a);
 	if (rc == 0)
 		rc = put_devices(&a, config);
-	rc = rc < 0 ? err_sys(e, -rc, "QEMU's command line") : put_kernel(&a, host, config, e);
 	if (rc < 0) {
 		qemu_args_done(&a);
-		return rc;
+		return err_sys(e, -rc, "QEMU's command line");
 	}
 	*ret = a;
 	return 0;

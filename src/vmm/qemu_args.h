@@ -12,9 +12,10 @@
 
 /* Numbers of the descriptors that QEMU inherits; none is left out but the last two. */
 enum qemu_fd {
-	QEMU_FD_QMP = 3,
-	QEMU_FD_CONSOLE,
-	QEMU_FD_ROOT,
+	QEMU_FD_CONTROL = 3, /* listening socket */
+	QEMU_FD_CONSOLE,     /* listening socket */
+	QEMU_FD_DIR,         /* vmm_config.dir, O_PATH: by it the process is known for what it is */
+	QEMU_FD_FIRST,       /* connected socket, of who starts it */
 	QEMU_FD_SCRATCH,
 	QEMU_FD_TAP, /* with a network device */
 	QEMU_FD_KVM, /* with KVM: /dev/kvm, which the jailed user may not open */
@@ -22,17 +23,14 @@ enum qemu_fd {
 
 #define QEMU_ARGS_MAX 64
 
-/* The kernel's limit, without the NUL. Source: Linux, arch/x86/include/asm/setup.h,
- * COMMAND_LINE_SIZE. */
-#define QEMU_CMDLINE_MAX 2047
-
 struct qemu_args {
 	char *argv[QEMU_ARGS_MAX + 1]; /* NULL-terminated */
 	size_t count;
 };
 
-/* Fills ret, to be released with qemu_args_done(). 0; -E2BIG for a kernel command line that is too
-   long; -ENOTSUP when this host has no clock for an emulated guest; -ENOMEM. e says so. */
+/* The command line of a QEMU that waits: nothing in it says what it will run. Fills ret, to be
+   released with qemu_args_done(). 0; -ENOTSUP when this host has no clock for an emulated guest;
+   -ENOMEM. e says so. */
 int qemu_args_build(const struct vmm_probe *host, const struct vmm_config *config,
 		    struct qemu_args *ret, struct err *e);
 void qemu_args_done(struct qemu_args *a);

@@ -16,7 +16,7 @@
 
 #define QMP_LINE_MAX  65536 /* bytes of one message; what we ask for has answers far below */
 #define QMP_NAME_SIZE 48
-#define QMP_CALLS_MAX 8 /* commands in flight */
+#define QMP_CALLS_MAX 20 /* commands in flight */
 
 enum qmp_kind {
 	QMP_GREETING,
