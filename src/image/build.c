@@ -195,6 +195,7 @@ static int commit(const struct plan *p, const struct build *b, struct err *e)
 		.cmdline = (char *)b->recipe.cmdline,
 		.user = (char *)b->recipe.user,
 		.workdir = (char *)b->recipe.workdir,
+		.warmup = (char *)b->recipe.warmup,
 		.env = b->guest_env,
 		.built_ms = clock_wall_ms(),
 	};

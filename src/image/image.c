@@ -25,6 +25,7 @@ void image_done(struct image *img)
 	free(img->cmdline);
 	free(img->user);
 	free(img->workdir);
+	free(img->warmup);
 	json_decref(img->env);
 	*img = (struct image){0};
 }
@@ -48,6 +49,7 @@ static int take_manifest(const json_t *j, struct image *img, struct err *e)
 	const char *cmdline = NULL;
 	const char *user = NULL;
 	const char *workdir = NULL;
+	const char *warmup = ""; /* images built before it was there have none */
 	json_t *env = NULL;
 	int r = doc_want_uint(j, "format", 1, 1, &format, e);
 	if (r == 0)
@@ -58,6 +60,8 @@ static int take_manifest(const json_t *j, struct image *img, struct err *e)
 		r = doc_want_string(j, "user", &user, e);
 	if (r == 0)
 		r = doc_want_string(j, "workdir", &workdir, e);
+	if (r == 0)
+		r = doc_opt_string(j, "warmup", &warmup, e);
 	if (r == 0)
 		r = doc_want_object(j, "env", &env, e);
 	if (r == 0)
@@ -70,8 +74,9 @@ static int take_manifest(const json_t *j, struct image *img, struct err *e)
 	img->cmdline = strdup(cmdline);
 	img->user = strdup(user);
 	img->workdir = strdup(workdir);
+	img->warmup = strdup(warmup);
 	img->env = json_incref(env);
-	if (!img->hash || !img->cmdline || !img->user || !img->workdir)
+	if (!img->hash || !img->cmdline || !img->user || !img->workdir || !img->warmup)
 		return err_set(e, ENOMEM, "not enough memory");
 	return 0;
 }

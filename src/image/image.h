@@ -22,7 +22,8 @@ struct image {
 	char *cmdline;
 	char *user; /* whom tasks run as */
 	char *workdir;
-	json_t *env;         /* string members: variables of every process */
+	char *warmup; /* shell command, run as user before a template is frozen; "" when none */
+	json_t *env;  /* string members: variables of every process */
 	uint64_t size_bytes; /* on disk */
 	uint64_t built_ms;   /* wall clock */
 };
@@ -46,6 +47,6 @@ int image_build(const char *store, const char *recipe_dir, const char *name, con
 /* Removes NAME and its directory. */
 int image_remove(const char *store, const char *name, struct err *e);
 
-/* Opens an unnamed file on the filesystem of dir and makes it a sparse copy of the scratch disk
-   (reflink where it can, else data extents only), read-write. Returns the descriptor or -errno. */
-int image_clone_scratch(const struct image *img, const char *dir, struct err *e);
+/* Makes disk_fd (empty, see sparse_open_unnamed()) a sparse copy of the scratch disk: reflink where
+   it can, else data extents only. 0 or -errno. */
+int image_copy_scratch(const struct image *img, int disk_fd, struct err *e);

@@ -110,6 +110,9 @@ static int check(struct recipe *r, const char *scratch, struct err *e)
 		rc = check_string(r, "cmdline", is_line(r->cmdline, RECIPE_CMDLINE_MAX),
 				  "a line of printable ASCII", e);
 	if (rc == 0)
+		rc = check_string(r, "warmup", strlen(r->warmup) <= RECIPE_WARMUP_MAX,
+				  "a shell command of at most 4096 bytes", e);
+	if (rc == 0)
 		rc = check_list(&r->doc, r->packages, is_package, "package", e);
 	if (rc == 0)
 		rc = check_list(&r->doc, r->modules, is_module, "module", e);
@@ -120,11 +123,13 @@ static int check(struct recipe *r, const char *scratch, struct err *e)
 
 static int read_members(struct recipe *r, struct err *e)
 {
-	static const char *const known[] = {"suite",   "packages", "kernel",  "modules", "cmdline",
-					    "scratch", "user",     "workdir", "env",     NULL};
+	static const char *const known[] = {"suite",   "packages", "kernel", "modules",
+					    "cmdline", "scratch",  "user",   "workdir",
+					    "warmup",  "env",      NULL};
 	const json_t *root = r->doc.root;
 	const char *scratch = NULL;
 	r->cmdline = "";
+	r->warmup = "";
 	int rc = doc_only(root, known, e);
 	if (rc == 0)
 		rc = doc_want_string(root, "suite", &r->suite, e);
@@ -142,6 +147,8 @@ static int read_members(struct recipe *r, struct err *e)
 		rc = doc_want_string(root, "user", &r->user, e);
 	if (rc == 0)
 		rc = doc_want_string(root, "workdir", &r->workdir, e);
+	if (rc == 0)
+		rc = doc_opt_string(root, "warmup", &r->warmup, e);
 	if (rc == 0)
 		rc = doc_opt_object(root, "env", &r->env, e);
 	if (rc < 0)

@@ -12,6 +12,7 @@
 #define RECIPE_PACKAGES_MAX 512
 #define RECIPE_ENV_MAX      256
 #define RECIPE_CMDLINE_MAX  1024 /* bytes */
+#define RECIPE_WARMUP_MAX   4096 /* bytes */
 
 #define RECIPE_SCRATCH_MIN_MIB 64
 #define RECIPE_SCRATCH_MAX_MIB (2u << 20)
@@ -24,6 +25,7 @@ struct recipe {
 	const char *cmdline; /* "" when not given */
 	const char *user;
 	const char *workdir;    /* absolute */
+	const char *warmup;     /* "" when not given */
 	json_t *packages;       /* strings, no duplicates wanted */
 	json_t *modules;        /* strings */
 	json_t *env;            /* object of strings */

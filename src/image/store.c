@@ -248,11 +248,12 @@ int store_write_manifest(const char *dir, const struct image *img, uint64_t gene
 			 const char *kernel_release, struct err *e)
 {
 	auto_free char *path = str_printf("%s/" STORE_MANIFEST, dir);
-	auto_json json_t *j = json_pack(
-		"{s:i,s:s,s:s,s:I,s:s,s:s,s:s,s:s,s:O,s:I}", "format", 1, "name", img->name, "hash",
-		img->hash, "generation", (json_int_t)generation, "kernel_release", kernel_release,
-		"cmdline", img->cmdline, "user", img->user, "workdir", img->workdir, "env",
-		img->env, "built_ms", (json_int_t)img->built_ms);
+	auto_json json_t *j = json_pack("{s:i,s:s,s:s,s:I,s:s,s:s,s:s,s:s,s:s,s:O,s:I}", "format",
+					1, "name", img->name, "hash", img->hash, "generation",
+					(json_int_t)generation, "kernel_release", kernel_release,
+					"cmdline", img->cmdline, "user", img->user, "workdir",
+					img->workdir, "warmup", img->warmup ? img->warmup : "",
+					"env", img->env, "built_ms", (json_int_t)img->built_ms);
 	auto_free char *text = j ? doc_to_text(j) : NULL;
 	if (!path || !text)
 		return err_set(e, ENOMEM, "not enough memory for %s", STORE_MANIFEST);

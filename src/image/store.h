@@ -56,7 +56,7 @@ int store_sweep(const char *store, struct err *e);
  * -ENOMEM. */
 int store_present(const char *store, const char *name, char **ret_version);
 
-/* Writes dir's manifest from img's name, hash, cmdline, user, workdir, env, built_ms. */
+/* Writes dir's manifest from img's name, hash, cmdline, user, workdir, warmup, env, built_ms. */
 int store_write_manifest(const char *dir, const struct image *img, uint64_t generation,
 			 const char *kernel_release, struct err *e);
 
