@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/machine.h"
 #include "agent/rpc.h"
 #include "agent/text.h"
 #include "base/log.h"
@@ -19,12 +20,6 @@
 #define IDLE_TIMEOUT_MS (660 * 1000)
 #define OUT_MAX         (1024 * 1024) /* bytes of messages put together at once */
 #define PATH_SHOWN_MAX  200
-
-struct connection {
-	struct list link;
-	struct agent *agent;
-	struct http_conn *http;
-};
 
 enum access {
 	ACCESS_ALL,
@@ -49,7 +44,10 @@ static const struct route routes[] = {
 	{"POST", "/init", ACCESS_TOKEN, agent_init_call},
 	{"GET", "/files", ACCESS_TOKEN, agent_files_get},
 	{"POST", "/files", ACCESS_TOKEN, agent_files_post},
+	{"POST", "/hold", ACCESS_TOKEN, agent_hold},
+	{"POST", "/release", ACCESS_TOKEN, agent_release},
 	{"POST", "/process.Process/Start", ACCESS_TOKEN, agent_start},
+	{"POST", "/process.Process/Connect", ACCESS_TOKEN, agent_connect},
 	{"POST", "/process.Process/List", ACCESS_TOKEN, agent_list},
 	{"POST", "/process.Process/SendInput", ACCESS_TOKEN, agent_send_input},
 	{"POST", "/process.Process/CloseStdin", ACCESS_TOKEN, agent_close_stdin},
@@ -76,12 +74,23 @@ static bool is_rpc(const char *path, size_t n)
 	       (n && str_starts(path, "/filesystem.Filesystem/"));
 }
 
-static bool may(const struct agent *a, const struct http_head *head, enum access access)
+static bool knows_token(const struct agent *a, const struct http_head *head)
 {
-	if (access == ACCESS_ALL || !a->settings.token)
+	if (!a->settings.token)
 		return true;
 	const char *given = http_fields_get(&head->fields, "x-access-token");
 	return given && text_same_secret(a->settings.token, given);
+}
+
+/* The host's clock as it was when the request left. */
+static void take_time(const struct http_head *head)
+{
+	const char *text = http_fields_get(&head->fields, "x-space-time");
+	uint64_t wall_ns;
+	struct err e = {0};
+	if (text && str_to_u64(text, 0, MACHINE_TIME_MAX_NS, &wall_ns) == 0 &&
+	    machine_set_clock((int64_t)wall_ns, &e) < 0)
+		log_warn("%s", e.text);
 }
 
 static void no_route(struct http_exchange *x, const char *path, size_t n, bool other_method)
@@ -99,17 +108,19 @@ static void on_request(void *user, struct http_exchange *x)
 {
 	struct connection *c = user;
 	const struct http_head *head = http_exchange_head(x);
-	bool other_method = false;
+	bool other_method = false, trusted = knows_token(c->agent, head);
 	size_t n;
 	const char *path = target_path(head->target, &n);
 
+	if (trusted && c->agent->machine)
+		take_time(head);
 	for (const struct route *r = routes; r < routes + ROUTE_COUNT; r++) {
 		if (strlen(r->path) != n || memcmp(r->path, path, n) != 0)
 			continue;
 		other_method = true;
 		if (!str_eq(r->method, head->method))
 			continue;
-		if (may(c->agent, head, r->access))
+		if (trusted || r->access == ACCESS_ALL)
 			r->call(c->agent, x);
 		else
 			http_exchange_reply_error(x, 401,
@@ -135,7 +146,8 @@ static void on_closed(void *user)
 static void on_accept(void *user, int fd)
 {
 	static const struct http_server_ops ops = {.request = on_request, .closed = on_closed};
-	static const struct http_limits limits = {HEAD_TIMEOUT_MS, IDLE_TIMEOUT_MS};
+	static const struct http_limits limits = {.head_timeout_ms = HEAD_TIMEOUT_MS,
+						  .idle_timeout_ms = IDLE_TIMEOUT_MS};
 	struct agent *a = user;
 	int on = 1;
 	if (a->connection_count >= AGENT_CONNECTIONS_MAX) {
@@ -161,14 +173,19 @@ static void on_accept(void *user, int fd)
 
 int agent_init(struct agent *a, uv_loop_t *loop, int listen_fd, bool machine, struct err *e)
 {
-	*a = (struct agent){.loop = loop, .machine = machine};
+	*a = (struct agent){.loop = loop, .machine = machine, .group = GROUP_NONE};
 	list_init(&a->connections);
+	list_init(&a->deferred);
 	buf_init(&a->out, OUT_MAX);
 	int r = processes_init(&a->processes, loop);
 	if (r < 0) {
 		close(listen_fd);
 		return err_sys(e, -r, "can't watch processes");
 	}
+	if (machine && group_open(&a->group, e) < 0)
+		log_warn("processes won't stand still while they are copied: %s", e->text);
+	uv_timer_init(loop, &a->hold_timer);
+	a->hold_timer.data = a;
 	a->listener = stream_listen(loop, listen_fd, on_accept, a, e);
 	return a->listener ? 0 : -e->code;
 }
@@ -182,8 +199,25 @@ void agent_done(struct agent *a)
 		forget(c);
 	}
 	processes_done(&a->processes);
+	uv_close((uv_handle_t *)&a->hold_timer, NULL);
+	group_close(&a->group);
 	settings_done(&a->settings);
 	buf_done(&a->out);
+}
+
+void agent_drop_others(struct agent *a, const struct http_exchange *x)
+{
+	list_for_each (link, &a->connections) {
+		struct connection *c = list_entry(link, struct connection, link);
+		if (c->http == http_exchange_conn(x))
+			continue;
+		/* No one is there to acknowledge what is still in the kernel's queue. */
+		struct linger now = {.l_onoff = 1};
+		setsockopt(stream_fd(http_conn_stream(c->http)), SOL_SOCKET, SO_LINGER, &now,
+			   sizeof(now));
+		http_conn_close(c->http);
+		forget(c);
+	}
 }
 
 int agent_user(const struct agent *a, const char *name, struct user *ret)

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <uv.h>
 
+#include "agent/group.h"
 #include "agent/process.h"
 #include "agent/settings.h"
 #include "agent/user.h"
@@ -25,10 +26,21 @@ struct agent {
 	bool machine; /* we are PID 1 of a VM: its clock, entropy and names are ours to set */
 	struct settings settings;
 	struct processes processes;
+	struct group group;    /* of the processes; none but in a machine */
+	uv_timer_t hold_timer; /* runs while all is held: the host may have died */
+	struct list deferred;  /* clients who wait for the release */
+	size_t deferred_count;
 	struct buf out; /* where messages are put together */
 	struct stream_listener *listener;
 	struct list connections;
 	size_t connection_count;
+};
+
+/* One served connection. */
+struct connection {
+	struct list link;
+	struct agent *agent;
+	struct http_conn *http;
 };
 
 /* Takes over the listening socket, also on failure. 0 or -errno with e set. */
@@ -41,11 +53,20 @@ void agent_done(struct agent *a);
 void agent_init_call(struct agent *a, struct http_exchange *x);  /* POST /init */
 void agent_files_get(struct agent *a, struct http_exchange *x);  /* GET /files */
 void agent_files_post(struct agent *a, struct http_exchange *x); /* POST /files */
+void agent_hold(struct agent *a, struct http_exchange *x);       /* POST /hold */
+void agent_release(struct agent *a, struct http_exchange *x);    /* POST /release */
 void agent_start(struct agent *a, struct http_exchange *x);      /* process.Process/Start */
+void agent_connect(struct agent *a, struct http_exchange *x);
 void agent_list(struct agent *a, struct http_exchange *x);
 void agent_send_input(struct agent *a, struct http_exchange *x);
 void agent_close_stdin(struct agent *a, struct http_exchange *x);
 void agent_send_signal(struct agent *a, struct http_exchange *x);
+
+/* While all is held: whoever is to release has its time anew. Else nothing. */
+void agent_hold_longer(struct agent *a);
+
+/* Closes every connection but that of x, at once. */
+void agent_drop_others(struct agent *a, const struct http_exchange *x);
 
 /* The user of a request: name, or the default one when NULL. 0, -ENOENT or other -errno. */
 int agent_user(const struct agent *a, const char *name, struct user *ret);

@@ -45,8 +45,10 @@ static const struct mount_row early[] = {
 };
 
 static const struct mount_row disks[] = {
-	{GUEST_ROOT_DEVICE, "/lower", "ext4", "noload", MS_RDONLY | MS_NOATIME, true},
-	{GUEST_SCRATCH_DEVICE, "/scratch", "ext4", NULL, MS_NOATIME, true},
+	{GUEST_ROOT_DEVICE, "/lower", "ext4", "noload,no_prefetch_block_bitmaps",
+	 MS_RDONLY | MS_NOATIME, true},
+	{GUEST_SCRATCH_DEVICE, "/scratch", "ext4", "noinit_itable,no_prefetch_block_bitmaps",
+	 MS_NOATIME, true},
 };
 
 /* Relative to the new root, which is the working directory then. */
@@ -55,8 +57,10 @@ static const struct mount_row late[] = {
 	{"tmpfs", "dev/shm", "tmpfs", "mode=1777", MS_NOSUID | MS_NODEV, true},
 	{"mqueue", "dev/mqueue", "mqueue", NULL, MS_NOSUID | MS_NODEV | MS_NOEXEC, false},
 	{"tmpfs", "run", "tmpfs", "mode=0755", MS_NOSUID | MS_NODEV, true},
-	{"cgroup2", "sys/fs/cgroup", "cgroup2", "nsdelegate", MS_NOSUID | MS_NODEV | MS_NOEXEC,
-	 false},
+	/* favordynmods: entering a group, as each process does that is started, waits for no grace
+	   period of the kernel's. */
+	{"cgroup2", "sys/fs/cgroup", "cgroup2", "nsdelegate,favordynmods",
+	 MS_NOSUID | MS_NODEV | MS_NOEXEC, false},
 };
 
 #define ROWS(table) table, sizeof(table) / sizeof((table)[0])
@@ -188,12 +192,13 @@ static void link_devices(void)
 			log_warn("can't make %s", links[i].path);
 }
 
-/* The last one that the kernel may kill for its memory is the one without whom it panics. */
-static void spare_from_oom(void)
+/* A file of the image moves to the sandbox's disk when it is first opened for writing: done here,
+   so that a machine that was frozen does not do it while somebody waits. */
+static void move_up(const char *path, mode_t mode)
 {
-	auto_fd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || fd_write_all(fd, "-1000", 5) < 0)
-		log_warn("the agent can be killed for its memory");
+	auto_fd int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd >= 0 && fchmod(fd, mode) < 0)
+		log_warn("can't set the mode of %s", path);
 }
 
 static int settle(struct err *e)
@@ -201,7 +206,7 @@ static int settle(struct err *e)
 	link_devices();
 	if (mkdir("/tmp", 01777) == 0)
 		chmod("/tmp", 01777);
-	spare_from_oom();
+	move_up("/etc/machine-id", MACHINE_ID_MODE);
 	int r = machine_set_hostname("space", e);
 	return r < 0 ? r : machine_set_resolver(GUEST_GATEWAY, e);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The unary calls of process.Process: List, SendInput, CloseStdin, SendSignal. */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 
 #include "agent/agent.h"
 #include "agent/input_message.h"
 #include "agent/rpc.h"
+#include "agent/selector.h"
 #include "agent/signals.h"
 #include "base/cleanup.h"
 
@@ -59,28 +59,19 @@ static void collect(struct agent *a, struct http_exchange *x, call_fn *fn)
 	http_exchange_collect(x, CALL_BODY_MAX, on_body, collect_gone, c);
 }
 
-/* The process that the message selects; NULL when x was answered. */
-static struct process *select_process(struct agent *a, struct http_exchange *x, json_t *message)
+/* The running process that the message selects; NULL when x was answered. */
+static struct process *select_process(struct agent *a, struct http_exchange *x,
+				      const json_t *message)
 {
+	struct selector which;
 	struct err e = {0};
-	json_t *selector = NULL;
-	const char *tag = NULL;
-	uint64_t pid = 0;
-	int r = doc_want_object(message, "process", &selector, &e);
-	if (r == 0)
-		r = doc_opt_string(selector, "tag", &tag, &e);
-	if (r == 0 && !tag)
-		r = doc_want_uint(selector, "pid", 1, INT_MAX, &pid, &e);
-	if (r < 0) {
+	if (selector_read(message, &which, &e) < 0) {
 		rpc_fail(x, RPC_INVALID_ARGUMENT, "%s", e.text);
 		return NULL;
 	}
-	struct process *p = tag ? process_by_tag(&a->processes, tag)
-				: process_by_pid(&a->processes, (pid_t)pid);
-	if (!p && tag)
-		rpc_fail(x, RPC_NOT_FOUND, "process with tag '%s' not found", tag);
-	else if (!p)
-		rpc_fail(x, RPC_NOT_FOUND, "process with pid %d not found", (int)pid);
+	struct process *p = selector_find(&which, &a->processes, false, &e);
+	if (!p)
+		rpc_fail(x, RPC_NOT_FOUND, "%s", e.text);
 	return p;
 }
 

@@ -9,17 +9,19 @@
 
 #define INIT_BODY_MAX (1024 * 1024) /* bytes */
 
+/* Randomness before names, so that nobody draws the twin's; the clock last, when all that takes
+   time is done. */
 static int apply_to_machine(const struct settings_request *req, struct err *e)
 {
 	int r = 0;
 	if (req->entropy)
 		r = machine_add_entropy(req->entropy, req->entropy_len, e);
-	if (r == 0 && req->has_time)
-		r = machine_set_clock(req->time_ns, e);
 	if (r == 0 && req->hostname)
 		r = machine_set_hostname(req->hostname, e);
 	if (r == 0 && req->machine_id)
 		r = machine_set_id(req->machine_id, e);
+	if (r == 0 && req->has_time)
+		r = machine_set_clock(req->time_ns, e);
 	return r;
 }
 
@@ -45,6 +47,18 @@ static void accepted(struct http_exchange *x)
 	http_fields_done(&fields);
 }
 
+static int apply(struct agent *a, struct http_exchange *x, struct settings_request *req,
+		 struct err *e)
+{
+	if (!settings_take(&a->settings, req))
+		return 0; /* a late one: what is newer holds */
+	if (req->thawed) {
+		agent_drop_others(a, x);
+		agent_hold_longer(a);
+	}
+	return a->machine ? apply_to_machine(req, e) : 0;
+}
+
 static void on_body(void *user, struct http_exchange *x, const char *body, size_t n)
 {
 	struct agent *a = user;
@@ -54,12 +68,9 @@ static void on_body(void *user, struct http_exchange *x, const char *body, size_
 		http_exchange_reply_error(x, 400, "%s", e.text);
 		return;
 	}
-	int r = check_user(&req, &e);
-	if (r < 0)
+	if (check_user(&req, &e) < 0)
 		http_exchange_reply_error(x, 400, "%s", e.text);
-	else if (!settings_take(&a->settings, &req))
-		accepted(x); /* a late one: what is newer holds */
-	else if (a->machine && apply_to_machine(&req, &e) < 0)
+	else if (apply(a, x, &req, &e) < 0)
 		http_exchange_reply_error(x, 500, "%s", e.text);
 	else
 		accepted(x);

@@ -19,6 +19,7 @@
 #include "agent/agent.h"
 #include "agent/boot.h"
 #include "agent/machine.h"
+#include "agent/warm.h"
 #include "base/cleanup.h"
 #include "base/guest.h"
 #include "base/log.h"
@@ -141,6 +142,7 @@ static int run_machine(struct err *e)
 	r = agent_init(&agent, uv_default_loop(), fd, true, e);
 	if (r < 0)
 		return r;
+	warm(uv_default_loop(), GUEST_AGENT_PORT);
 	static const char ready[] = GUEST_READY_LINE "\n";
 	ssize_t n = write(STDOUT_FILENO, ready, sizeof(ready) - 1);
 	(void)n; /* a hint alone */

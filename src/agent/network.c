@@ -5,8 +5,11 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <net/route.h>
+#include <netinet/ether.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +17,7 @@
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/guest.h"
 #include "base/str.h"
 
@@ -101,6 +105,27 @@ static int route(int fd)
 	return ioctl(fd, SIOCADDRT, &entry) < 0 ? -errno : 0;
 }
 
+/* The gateway is always the same one: no packet waits for an answer to who has its address. */
+static int neighbour(int fd)
+{
+	struct ether_addr mac;
+	struct arpreq req = {.arp_flags = ATF_PERM | ATF_COM, .arp_dev = GUEST_INTERFACE};
+	set_address(&req.arp_pa, GUEST_GATEWAY);
+	req.arp_ha.sa_family = ARPHRD_ETHER;
+	ether_aton_r(GUEST_GATEWAY_MAC, &mac);
+	memcpy(req.arp_ha.sa_data, &mac, sizeof(mac));
+	return ioctl(fd, SIOCSARP, &req) < 0 ? -errno : 0;
+}
+
+/* The slot drops it, so there is nobody to be found. */
+static void without_ipv6(void)
+{
+	auto_fd int fd = open("/proc/sys/net/ipv6/conf/" GUEST_INTERFACE "/disable_ipv6",
+			      O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		(void)fd_write_all(fd, "1", 1); /* a kernel without IPv6 has no such file */
+}
+
 int network_up(struct err *e)
 {
 	char name[IFNAMSIZ];
@@ -116,8 +141,12 @@ int network_up(struct err *e)
 	if (r == 0)
 		r = address(fd);
 	if (r == 0)
+		without_ipv6();
+	if (r == 0)
 		r = up(fd, GUEST_INTERFACE);
 	if (r == 0)
 		r = route(fd);
+	if (r == 0)
+		r = neighbour(fd);
 	return r < 0 ? err_sys(e, -r, "network interface %s", name) : 0;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation: each process has two output pipes, polled while someone takes the data or
- * no one does (then it is dropped), and not polled while its watcher is behind: the pipe fills and
- * the process waits. Its end is told when it was reaped and both pipes have reached their end. A
- * grandchild may hold them open for ever; after a kill that is not waited for, only what was in the
- * pipes when it was reaped is still delivered. Nor is it after the deadline.
+ * Theory of operation: each process has two output pipes, polled unless one of its watchers is
+ * behind, or all processes are held: then the pipe fills and the process waits. Its end is told
+ * when it was reaped and both pipes have reached their end. A grandchild may hold them open for
+ * ever; after a kill that is not waited for, only what was in the pipes when it was reaped is still
+ * delivered. Nor is it after the deadline.
  * One SIGCHLD may stand for many exits, so that every one of them reaps until none is left.
  */
 #include "agent/process.h"
@@ -48,11 +48,11 @@ struct process {
 	unsigned handles; /* libuv handles that are not closed yet */
 	bool exited;
 	bool killed; /* others that hold its pipes are not waited for */
-	bool paused;
+	bool expired;
 	bool over;
 	int status;
-	const struct process_ops *ops; /* NULL: output is dropped */
-	void *user;
+	struct list watchers;
+	size_t behind; /* of them */
 };
 
 static void output_close(struct output *o);
@@ -89,16 +89,25 @@ static void finish(struct process *p)
 	close_handle((uv_handle_t *)&p->deadline, p);
 }
 
+static struct process_watcher *first_watcher(struct process *p)
+{
+	return list_entry(p->watchers.next, struct process_watcher, link);
+}
+
 static void check_end(struct process *p)
 {
-	if (p->over || !p->exited || p->output[0].fd >= 0 || p->output[1].fd >= 0)
+	bool open = p->output[0].fd >= 0 || p->output[1].fd >= 0;
+	if (p->over || p->all->held || !p->exited || open)
 		return;
-	const struct process_ops *ops = p->ops;
-	void *user = p->user;
-	int status = p->status;
 	finish(p);
-	if (ops)
-		ops->ended(user, status);
+	while (!list_empty(&p->watchers)) {
+		struct process_watcher *w = first_watcher(p);
+		process_unwatch(w);
+		if (p->expired)
+			w->ops->expired(w->user);
+		else
+			w->ops->ended(w->user, p->status);
+	}
 }
 
 static void output_close(struct output *o)
@@ -123,11 +132,28 @@ static void output_poll(struct output *o, bool on)
 	o->polling = on;
 }
 
-static void set_paused(struct process *p, bool paused)
+static bool flows(const struct process *p)
 {
-	p->paused = paused;
+	return !p->behind && !p->all->held;
+}
+
+/* After a change of what flows() looks at. */
+static void set_flow(struct process *p)
+{
 	for (size_t i = 0; i < 2; i++)
-		output_poll(&p->output[i], !paused);
+		output_poll(&p->output[i], flows(p));
+}
+
+static void deliver(struct process *p, enum process_output which, const uint8_t *data, size_t n)
+{
+	list_for_each (link, &p->watchers) {
+		struct process_watcher *w = list_entry(link, struct process_watcher, link);
+		if (w->ops->output(w->user, which, data, n) || w->behind)
+			continue;
+		w->behind = true;
+		p->behind++;
+	}
+	set_flow(p);
 }
 
 /* Reads once. Returns whether there may be more and it is wanted now. */
@@ -146,12 +172,11 @@ static bool output_read(struct output *o)
 	}
 	if (o->limited)
 		o->left -= (size_t)n;
-	if (p->ops && !p->ops->output(p->user, o->which, p->all->read_buffer, (size_t)n))
-		set_paused(p, true);
+	deliver(p, o->which, p->all->read_buffer, (size_t)n);
 	if (o->limited && !o->left)
 		output_close(o);
 	/* A short read has emptied the pipe. */
-	return !p->paused && o->fd >= 0 && (size_t)n == want;
+	return flows(p) && o->fd >= 0 && (size_t)n == want;
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -198,7 +223,7 @@ static void reap(uv_signal_t *signal, int number)
 	pid_t pid;
 	(void)number;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		struct process *p = process_by_pid(all, pid);
+		struct process *p = process_by_pid(all, pid, false);
 		if (p)
 			process_exited(p, status);
 	}
@@ -224,7 +249,8 @@ void processes_done(struct processes *all)
 		struct process *p = list_entry(link, struct process, link);
 		if (!p->exited)
 			kill(-p->pid, SIGKILL);
-		p->ops = NULL;
+		while (!list_empty(&p->watchers))
+			process_unwatch(first_watcher(p));
 		finish(p);
 	}
 	uv_close((uv_handle_t *)&all->child_signal, NULL);
@@ -235,18 +261,14 @@ void processes_done(struct processes *all)
 static void on_deadline(uv_timer_t *timer)
 {
 	struct process *p = timer->data;
-	const struct process_ops *ops = p->ops;
-	void *user = p->user;
-	process_watch(p, NULL, NULL);
-	if (p->exited) { /* others hold its pipes */
-		output_close(&p->output[0]);
-		output_close(&p->output[1]);
-		check_end(p);
-	} else {
+	p->expired = true;
+	if (!p->exited) {
 		process_signal(p, SIGKILL, false);
+		return;
 	}
-	if (ops)
-		ops->expired(user);
+	output_limit(&p->output[0]); /* others hold them */
+	output_limit(&p->output[1]);
+	check_end(p);
 }
 
 void process_set_deadline(struct process *p, uint64_t ms)
@@ -255,37 +277,72 @@ void process_set_deadline(struct process *p, uint64_t ms)
 	uv_timer_start(&p->deadline, on_deadline, ms, 0);
 }
 
-void process_watch(struct process *p, const struct process_ops *ops, void *user)
+void process_watch(struct process *p, struct process_watcher *w, const struct process_ops *ops,
+		   void *user)
 {
-	p->ops = ops;
-	p->user = user;
-	process_resume(p);
+	*w = (struct process_watcher){.process = p, .ops = ops, .user = user};
+	list_append(&p->watchers, &w->link);
 }
 
-void process_resume(struct process *p)
+void process_unwatch(struct process_watcher *w)
 {
-	if (p->paused)
-		set_paused(p, false);
+	if (!w->process)
+		return;
+	process_resume(w);
+	list_remove(&w->link);
+	w->process = NULL;
 }
 
-struct process *process_by_pid(struct processes *all, pid_t pid)
+void process_resume(struct process_watcher *w)
 {
+	struct process *p = w->process;
+	if (!p || !w->behind)
+		return;
+	w->behind = false;
+	p->behind--;
+	set_flow(p);
+}
+
+void processes_hold(struct processes *all)
+{
+	all->held = true;
+	list_for_each (link, &all->list)
+		set_flow(list_entry(link, struct process, link));
+}
+
+void processes_release(struct processes *all)
+{
+	all->held = false;
 	list_for_each (link, &all->list) {
 		struct process *p = list_entry(link, struct process, link);
-		if (p->pid == pid && !p->exited)
-			return p;
+		set_flow(p);
+		check_end(p);
 	}
-	return NULL;
 }
 
-struct process *process_by_tag(struct processes *all, const char *tag)
+/* By tag, or by pid when tag is NULL. */
+static struct process *find(struct processes *all, pid_t pid, const char *tag, bool ended_too)
 {
+	struct process *ended = NULL;
 	list_for_each (link, &all->list) {
 		struct process *p = list_entry(link, struct process, link);
-		if (str_eq(p->tag, tag) && !p->exited)
+		if (tag ? !str_eq(p->tag, tag) : p->pid != pid)
+			continue;
+		if (!p->exited)
 			return p;
+		ended = p;
 	}
-	return NULL;
+	return ended_too ? ended : NULL;
+}
+
+struct process *process_by_pid(struct processes *all, pid_t pid, bool ended_too)
+{
+	return find(all, pid, NULL, ended_too);
+}
+
+struct process *process_by_tag(struct processes *all, const char *tag, bool ended_too)
+{
+	return find(all, 0, tag, ended_too);
 }
 
 pid_t process_pid(const struct process *p)
@@ -371,7 +428,7 @@ static void output_init(struct process *p, enum process_output which, int fd)
 	uv_poll_init(p->all->loop, &o->poll, fd);
 	o->poll.data = o;
 	p->handles++;
-	output_poll(o, true);
+	output_poll(o, flows(p));
 }
 
 static void input_handle_closed(void *user)
@@ -405,6 +462,7 @@ int process_start(struct processes *all, struct spawn_plan *plan, bool want_stdi
 	if (!p)
 		return err_set(e, ENOMEM, "out of memory");
 	p->all = all;
+	list_init(&p->watchers);
 	p->config = json_incref(config);
 	p->tag = tag ? strdup(tag) : NULL;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Processes that the agent runs for its callers: pipes with backpressure in both directions, exits,
- * deadlines. A process lives on without its watcher; its output is then read and dropped.
+ * deadlines. Any number of watchers get all the same; the slowest holds the process back. Without
+ * one, output is read and dropped. While all are held, nothing is read and nobody's end is told.
  */
 #pragma once
 
@@ -33,18 +34,28 @@ struct processes {
 	uv_signal_t child_signal;
 	struct list list;
 	size_t count;
+	bool held;
 	uint8_t *read_buffer; /* PROCESS_READ_SIZE bytes, shared */
 };
 
+/* Each may end the watch that it is called for, and no other. */
 struct process_ops {
 	/* Output has come; valid during the call. False: send no more until process_resume(). */
 	bool (*output)(void *user, enum process_output which, const uint8_t *p, size_t n);
-	/* It is over, status as from waitpid(), all output was delivered. The process is dead to
-	 * the watcher. */
+	/* It is over, status as from waitpid(), all output was delivered. The watch is over. */
 	void (*ended)(void *user, int status);
-	/* Its deadline passed: it was killed, or what others still write to its pipes is not waited
-	   for. The watch is over. */
+	/* Instead of ended(): its deadline passed and it was killed, or what others still write to
+	   its pipes is not waited for. The watch is over. */
 	void (*expired)(void *user);
+};
+
+/* One who gets a process's output and end. Zeroes: watches nothing. */
+struct process_watcher {
+	struct list link;
+	struct process *process; /* NULL: none */
+	const struct process_ops *ops;
+	void *user;
+	bool behind;
 };
 
 /* From here on SIGCHLD is ours, and every child that ends is reaped. 0 or -errno. */
@@ -62,16 +73,27 @@ void processes_done(struct processes *all);
 int process_start(struct processes *all, struct spawn_plan *plan, bool want_stdin, const char *tag,
 		  json_t *config, struct process **ret, struct err *e);
 
-/* Who gets output and the end; ops NULL: no one, output is dropped. Flow is resumed. */
-void process_watch(struct process *p, const struct process_ops *ops, void *user);
-void process_resume(struct process *p);
+/* From now on w gets output and the end. It watches nothing before, and stays where it is until the
+   watch is over. */
+void process_watch(struct process *p, struct process_watcher *w, const struct process_ops *ops,
+		   void *user);
+
+/* Both harmless when the watch is over. */
+void process_unwatch(struct process_watcher *w);
+void process_resume(struct process_watcher *w);
+
+/* Holding: reads no output and forgets no process that ends. Releasing: goes on with what has
+   gathered, and tells of those that have ended. Each is harmless when it holds already. */
+void processes_hold(struct processes *all);
+void processes_release(struct processes *all);
 
 /* Kills the process in ms milliseconds from now unless it has ended. */
 void process_set_deadline(struct process *p, uint64_t ms);
 
-/* The running process of that pid or tag; NULL when there is none. */
-struct process *process_by_pid(struct processes *all, pid_t pid);
-struct process *process_by_tag(struct processes *all, const char *tag);
+/* The running process of that pid or tag, NULL when there is none. ended_too: else the latest that
+   has ended and whose end was not told yet. */
+struct process *process_by_pid(struct processes *all, pid_t pid, bool ended_too);
+struct process *process_by_tag(struct processes *all, const char *tag, bool ended_too);
 
 pid_t process_pid(const struct process *p);
 

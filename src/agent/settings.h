@@ -18,6 +18,7 @@
 /* One request; what it did not name is NULL or unset. */
 struct settings_request {
 	bool has_env, has_time;
+	bool thawed; /* a copy of the machine speaks to its new host for the first time */
 	struct env env;
 	int64_t time_ns; /* since 1970 */
 	char *token;     /* empty: from now on none is asked for */
@@ -42,6 +43,7 @@ int settings_read(const char *body, size_t n, struct settings_request *ret, stru
 void settings_request_done(struct settings_request *r);
 
 /* Takes over what r holds for the settings. A request older than the newest one changes nothing:
- * false. */
+   false. What a thawed machine is told is never old: its new host's clock is the one that counts.
+ */
 bool settings_take(struct settings *s, struct settings_request *r);
 void settings_done(struct settings *s);

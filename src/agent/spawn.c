@@ -29,6 +29,7 @@
 #define PATH_DIRS_MAX 256
 
 enum stage {
+	STAGE_GROUP,
 	STAGE_SETUP, /* session, descriptors, limits */
 	STAGE_USER,
 	STAGE_CWD,
@@ -45,15 +46,13 @@ struct child {
 	int error;
 };
 
-/* The agent itself is exempt from the out-of-memory killer; its children are not. */
-static void child_oom(void)
+/* What root in the guest may have done to the group, removed it or given it controllers, is no
+   reason to start nothing any more. */
+static int child_group(int procs)
 {
-	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	ssize_t r = write(fd, "0", 1);
-	(void)r; /* without the right to change it, it was not changed before either */
-	close(fd);
+	if (procs < 0 || write(procs, "0", 1) == 1)
+		return 0;
+	return errno == ENODEV || errno == EBUSY || errno == EOPNOTSUPP ? 0 : -1;
 }
 
 static int child_setup(const struct child *c)
@@ -70,7 +69,6 @@ static int child_setup(const struct child *c)
 		return -1;
 	if (setrlimit(RLIMIT_NOFILE, &c->files) < 0)
 		return -1;
-	child_oom();
 	umask(022);
 	return 0;
 }
@@ -100,20 +98,29 @@ static void child_exec(const struct child *c)
 	errno = told;
 }
 
+/* All that comes before the program, by the rights that we have while they are ours. */
+static int child_prepare(struct child *c)
+{
+	c->stage = STAGE_GROUP;
+	if (child_group(c->plan->group_procs) < 0)
+		return -1;
+	c->stage = STAGE_SETUP;
+	if (child_setup(c) < 0)
+		return -1;
+	c->stage = STAGE_USER;
+	if (child_user(c->plan->user) < 0)
+		return -1;
+	c->stage = STAGE_CWD;
+	return chdir(c->plan->cwd);
+}
+
 static int child_main(void *arg)
 {
 	struct child *c = arg;
-	c->stage = STAGE_SETUP;
-	if (child_setup(c) == 0) {
-		c->stage = STAGE_USER;
-		if (child_user(c->plan->user) == 0) {
-			c->stage = STAGE_CWD;
-			if (chdir(c->plan->cwd) == 0) {
-				c->stage = STAGE_EXEC;
-				sigprocmask(SIG_SETMASK, &c->no_signals, NULL);
-				child_exec(c);
-			}
-		}
+	if (child_prepare(c) == 0) {
+		c->stage = STAGE_EXEC;
+		sigprocmask(SIG_SETMASK, &c->no_signals, NULL);
+		child_exec(c);
 	}
 	c->error = errno;
 	_exit(127);
@@ -200,6 +207,8 @@ static int explain(const struct child *c, struct err *e)
 		return err_sys(e, c->error, "%s", plan->argv[0]);
 	case STAGE_USER:
 		return err_sys(e, c->error, "can't become user '%s'", plan->user->name);
+	case STAGE_GROUP:
+		return err_sys(e, c->error, "can't enter the group of the tasks");
 	case STAGE_SETUP:
 		break;
 	}

@@ -16,11 +16,13 @@ struct spawn_plan {
 	const char *path; /* list of directories, "a:b" */
 	const char *cwd;  /* absolute */
 	const struct user *user;
-	int stdio[3]; /* become descriptors 0, 1, 2; all others are closed in the program */
+	int stdio[3];    /* become descriptors 0, 1, 2; all others are closed in the program */
+	int group_procs; /* cgroup.procs of the group that it runs in, -1: the caller's */
 };
 
 /*
- * Starts the program in a session of its own and returns when it runs: 0 with *ret_pid. On failure
+ * Starts the program in a session of its own and returns when it runs: 0 with *ret_pid. (That would
+ * be never in a group that is frozen.) On failure
  * there is no child, and e says what was wrong in words for the caller: -ENOENT (program or cwd),
  * -EACCES, -ENOTDIR, -E2BIG, -ENOEXEC and others of execve(2), -EAGAIN, -ENOMEM.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small texts of the protocol: bytes into JSON, the user in an Authorization field, time stamps. */
+/* Small texts of the protocol: bytes into JSON, the user in an Authorization field. */
 #pragma once
 
 #include <stdint.h>
@@ -11,9 +11,6 @@ json_t *text_to_json(const char *s);
 
 /* The user name in "Basic base64(name:…)", a heap string in *ret. 0, -EINVAL, -ENOMEM. */
 int text_basic_user(const char *authorization, char **ret);
-
-/* An RFC 3339 time stamp as nanoseconds since 1970 UTC. 0 or -EINVAL. */
-int text_timestamp(const char *s, int64_t *ret_ns);
 
 /* Whether two strings are equal, in a time that depends only on their lengths. */
 bool text_same_secret(const char *a, const char *b);
