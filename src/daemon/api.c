@@ -13,13 +13,23 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "daemon/change.h"
 #include "daemon/edge.h"
+#include "daemon/egress_log.h"
+#include "daemon/grants.h"
+#include "daemon/learned.h"
+#include "daemon/lifecycle.h"
+#include "daemon/policies.h"
+#include "daemon/ready.h"
 #include "daemon/run.h"
 #include "daemon/sandbox.h"
+#include "daemon/secrets.h"
+#include "daemon/waiting.h"
 
-#define RUN_BODY_MAX   (8u << 20)  /* bytes: policy, environment, arguments */
-#define SMALL_BODY_MAX (64u << 10) /* bytes */
-#define AUDIT_TEXT_MAX (1u << 30)  /* bytes of one answer */
+#define RUN_BODY_MAX     (8u << 20)  /* bytes: policy, environment, arguments */
+#define SMALL_BODY_MAX   (64u << 10) /* bytes */
+#define SECRETS_BODY_MAX (1u << 20)  /* bytes */
+#define AUDIT_TEXT_MAX   (1u << 30)  /* bytes of one answer */
 
 struct api {
 	struct node *node;
@@ -46,7 +56,9 @@ static void reply_json(struct http_exchange *x, unsigned status, json_t *j)
 static void get_version(struct node *n, struct http_exchange *x)
 {
 	(void)n;
-	reply_json(x, 200, json_pack("{s:s, s:i}", "version", SPACE_VERSION, "pid", (int)getpid()));
+	reply_json(x, 200,
+		   json_pack("{s:s, s:i, s:o}", "version", SPACE_VERSION, "pid", (int)getpid(),
+			     "ready", ready_to_json(n)));
 }
 
 static void get_sandboxes(struct node *n, struct http_exchange *x)
@@ -73,30 +85,13 @@ static void on_removed(void *user)
 	free(r);
 }
 
-static void ignore_body(void *user, const uint8_t *p, size_t n)
-{
-	(void)user;
-	(void)p;
-	(void)n;
-}
-
-static void ignore(void *user)
-{
-	(void)user;
-}
-
 static void on_remover_gone(void *user)
 {
 	struct removal *r = user;
 	r->x = NULL;
 }
 
-static const struct http_exchange_ops removal_ops = {
-	.body = ignore_body,
-	.body_end = ignore,
-	.drained = ignore,
-	.gone = on_remover_gone,
-};
+static const struct http_exchange_ops removal_ops = WAITING_OPS(on_remover_gone);
 
 static void delete_sandbox(struct sandbox *sb, struct http_exchange *x)
 {
@@ -148,12 +143,7 @@ static void on_dumper_gone(void *user)
 	d->x = NULL;
 }
 
-static const struct http_exchange_ops dump_ops = {
-	.body = ignore_body,
-	.body_end = ignore,
-	.drained = ignore,
-	.gone = on_dumper_gone,
-};
+static const struct http_exchange_ops dump_ops = WAITING_OPS(on_dumper_gone);
 
 static void post_memory(struct sandbox *sb, struct http_exchange *x, const char *body, size_t n)
 {
@@ -219,7 +209,11 @@ static void get_verify(struct node *n, struct http_exchange *x)
 /* What a collected body is for. */
 struct collected {
 	struct node *node;
-	char *ref; /* NULL: POST /run */
+	char *ref; /* of a sandbox, or for serve_named; NULL: it is about neither */
+	void (*serve_named)(struct node *n, const char *name, struct http_exchange *x,
+			    const char *body, size_t len);
+	void (*serve)(struct sandbox *sb, struct http_exchange *x, const char *body, size_t n);
+	void (*serve_node)(struct node *n, struct http_exchange *x, const char *body, size_t len);
 };
 
 static void collected_free(void *user)
@@ -232,28 +226,98 @@ static void collected_free(void *user)
 static void on_collected(void *user, struct http_exchange *x, const char *body, size_t n)
 {
 	struct collected *c = user;
-	struct sandbox *sb = c->ref ? sandbox_find(c->node, c->ref) : NULL;
-	if (!c->ref)
-		run_serve(c->node, x, body, n);
+	struct sandbox *sb = c->ref && !c->serve_named ? sandbox_find(c->node, c->ref) : NULL;
+	if (c->serve_named)
+		c->serve_named(c->node, c->ref, x, body, n);
+	else if (!c->ref)
+		c->serve_node(c->node, x, body, n);
 	else if (sb)
-		post_memory(sb, x, body, n);
+		c->serve(sb, x, body, n);
 	else
 		http_exchange_reply_error(x, 404, "no sandbox %s", c->ref);
 	collected_free(c);
 }
 
-static void collect(struct node *n, struct http_exchange *x, const char *ref, size_t max)
+static void collect(struct http_exchange *x, const struct collected *what, size_t max)
 {
 	struct collected *c = calloc(1, sizeof(*c));
-	char *copy = ref ? strdup(ref) : NULL;
-	if (!c || (ref && !copy)) {
+	char *copy = what->ref ? strdup(what->ref) : NULL;
+	if (!c || (what->ref && !copy)) {
 		free(c);
 		free(copy);
 		http_exchange_reply_error(x, 500, "no memory");
 		return;
 	}
-	*c = (struct collected){.node = n, .ref = copy};
+	*c = *what;
+	c->ref = copy;
 	http_exchange_collect(x, max, on_collected, collected_free, c);
+}
+
+static const struct {
+	const char *name;
+	void (*serve)(struct sandbox *sb, struct http_exchange *x, const char *body, size_t n);
+} posts[] = {
+	{"memory", post_memory},          {"pause", lifecycle_pause}, {"resume", lifecycle_resume},
+	{"snapshot", lifecycle_snapshot}, {"fork", lifecycle_fork},
+	{"grants", grants_add},
+};
+
+static bool serve_post(struct node *n, struct http_exchange *x, char *ref, const char *what)
+{
+	for (size_t i = 0; i < sizeof(posts) / sizeof(posts[0]); i++) {
+		if (!str_eq(posts[i].name, what))
+			continue;
+		const struct collected c = {.node = n, .ref = ref, .serve = posts[i].serve};
+		collect(x, &c, SECRETS_BODY_MAX);
+		return true;
+	}
+	return false;
+}
+
+/* What is read from the audit log, which also knows sandboxes that are gone: an id, or a name. */
+static bool serve_records(struct node *n, struct http_exchange *x, const char *method,
+			  const char *ref, const char *what)
+{
+	if (!what || !str_eq(method, "GET") ||
+	    (!str_eq(what, "egress") && !str_eq(what, "learned")))
+		return false;
+	const struct sandbox *sb = sandbox_find(n, ref);
+	const char *known = sb ? sandbox_id(sb) : ref;
+	auto_free char *follow = NULL;
+	if (str_eq(what, "learned"))
+		learned_serve(n, x, known);
+	else if (http_query_get(http_exchange_head(x)->target, "follow", &follow) < 0)
+		http_exchange_reply_error(x, 400, "follow: bad percent-encoding");
+	else
+		egress_log_serve(n, x, known, sb && str_eq(follow, "true"));
+	return true;
+}
+
+static bool serve_policy(struct node *n, struct http_exchange *x, const char *method,
+			 struct sandbox *sb, char *ref, const char *what)
+{
+	if (!str_eq(what, "policy"))
+		return false;
+	if (str_eq(method, "GET")) {
+		change_show(sb, x);
+		return true;
+	}
+	const struct collected c = {.node = n, .ref = ref, .serve = change_policy};
+	if (str_eq(method, "PUT"))
+		collect(x, &c, RUN_BODY_MAX);
+	return str_eq(method, "PUT");
+}
+
+static bool serve_grants(struct http_exchange *x, const char *method, struct sandbox *sb,
+			 const char *what)
+{
+	if (str_eq(what, "grants") && str_eq(method, "GET"))
+		grants_list(sb, x);
+	else if (str_starts(what, "grants/") && str_eq(method, "DELETE"))
+		grants_revoke(sb, x, what + strlen("grants/"));
+	else
+		return false;
+	return true;
 }
 
 /* Routes below /sandboxes/REF. */
@@ -262,6 +326,8 @@ static void serve_sandbox(struct node *n, struct http_exchange *x, const char *m
 	char *sub = strchr(rest, '/');
 	if (sub)
 		*sub++ = '\0';
+	if (serve_records(n, x, method, rest, sub))
+		return;
 	struct sandbox *sb = sandbox_find(n, rest);
 	if (!sb)
 		http_exchange_reply_error(
@@ -272,8 +338,28 @@ static void serve_sandbox(struct node *n, struct http_exchange *x, const char *m
 		delete_sandbox(sb, x);
 	else if (str_eq(sub, "logs") && str_eq(method, "GET"))
 		get_logs(sb, x);
-	else if (str_eq(sub, "memory") && str_eq(method, "POST"))
-		collect(n, x, rest, SMALL_BODY_MAX);
+	else if (sub &&
+		 (serve_policy(n, x, method, sb, rest, sub) || serve_grants(x, method, sb, sub)))
+		return;
+	else if (!sub || !str_eq(method, "POST") || !serve_post(n, x, rest, sub))
+		http_exchange_reply_error(x, 404, "no such call");
+}
+
+/* Routes below /secrets. */
+static void serve_secret(struct node *n, struct http_exchange *x, const char *method, char *name)
+{
+	char *sub = strchr(name, '/');
+	if (sub)
+		*sub++ = '\0';
+	const struct collected c = {.node = n, .ref = name, .serve_named = credentials_put};
+	if (!sub && str_eq(method, "PUT"))
+		collect(x, &c, CREDENTIALS_BODY_MAX);
+	else if (!sub && str_eq(method, "GET"))
+		credentials_show(n, name, x);
+	else if (!sub && str_eq(method, "DELETE"))
+		credentials_delete(n, name, x);
+	else if (str_eq(sub, "test") && str_eq(method, "POST"))
+		credentials_test(n, name, x);
 	else
 		http_exchange_reply_error(x, 404, "no such call");
 }
@@ -286,7 +372,33 @@ static const struct {
 	{"GET", "/sandboxes", get_sandboxes},
 	{"GET", "/audit", get_audit},
 	{"GET", "/audit/verify", get_verify},
+	{"GET", "/templates", lifecycle_templates},
+	{"GET", "/secrets", credentials_list},
 };
+
+static const struct {
+	const char *path;
+	void (*serve)(struct node *n, struct http_exchange *x, const char *body, size_t len);
+	size_t max; /* bytes of a body */
+} node_posts[] = {
+	{"/run", run_serve, RUN_BODY_MAX},
+	{"/templates", lifecycle_build_template, SMALL_BODY_MAX},
+	{"/policies/check", policies_check, RUN_BODY_MAX},
+	{"/policies/explain", policies_explain, RUN_BODY_MAX},
+};
+
+static bool serve_node_post(struct node *n, struct http_exchange *x, const char *method,
+			    const char *path)
+{
+	for (size_t i = 0; i < sizeof(node_posts) / sizeof(node_posts[0]); i++) {
+		if (!str_eq(method, "POST") || !str_eq(node_posts[i].path, path))
+			continue;
+		const struct collected c = {.node = n, .serve_node = node_posts[i].serve};
+		collect(x, &c, node_posts[i].max);
+		return true;
+	}
+	return false;
+}
 
 static void on_request(void *user, struct http_exchange *x)
 {
@@ -308,8 +420,12 @@ static void on_request(void *user, struct http_exchange *x)
 			return;
 		}
 	}
-	if (str_eq(path, "/run") && str_eq(head->method, "POST"))
-		collect(n, x, NULL, RUN_BODY_MAX);
+	if (serve_node_post(n, x, head->method, path))
+		return;
+	if (str_starts(path, "/templates/") && str_eq(head->method, "DELETE"))
+		lifecycle_remove_template(n, x, path + strlen("/templates/"));
+	else if (str_starts(path, "/secrets/"))
+		serve_secret(n, x, head->method, path + strlen("/secrets/"));
 	else if (str_starts(path, "/sandboxes/"))
 		serve_sandbox(n, x, head->method, path + strlen("/sandboxes/"));
 	else

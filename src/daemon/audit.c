@@ -38,6 +38,7 @@ struct audit {
 	struct chain written; /* what the file ends with */
 	struct chain queued;  /* what it will end with after a flush */
 	struct buf queue;
+	struct list watchers;
 };
 
 static void hash_line(const char *line, size_t n, char out[HASH_HEX])
@@ -106,7 +107,21 @@ int audit_flush(struct audit *a, struct err *e)
 	a->written = a->queued;
 	buf_consume(&a->queue, a->queue.len);
 	write_head(a);
+	list_for_each (it, &a->watchers) {
+		struct audit_watcher *w = list_entry(it, struct audit_watcher, link);
+		w->written(w->user);
+	}
 	return 0;
+}
+
+void audit_watch(struct audit *a, struct audit_watcher *w)
+{
+	list_append(&a->watchers, &w->link);
+}
+
+void audit_unwatch(struct audit_watcher *w)
+{
+	list_remove(&w->link);
 }
 
 int audit_write(struct audit *a, const char *sandbox, const char *kind, json_t *members,
@@ -232,6 +247,7 @@ struct audit *audit_open(const char *dir, struct err *e)
 		return NULL;
 	}
 	buf_init(&a->queue, AUDIT_QUEUE_MAX);
+	list_init(&a->watchers);
 	a->fd = open_in(dir, "audit.jsonl", O_RDWR | O_APPEND);
 	a->head_fd = open_in(dir, "head", O_RDWR);
 	off_t torn = 0;

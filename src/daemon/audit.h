@@ -11,6 +11,7 @@
 
 #include "base/doc.h"
 #include "base/err.h"
+#include "base/list.h"
 
 struct audit;
 
@@ -31,6 +32,16 @@ int audit_flush(struct audit *a, struct err *e);
 /* Both at once. */
 int audit_write(struct audit *a, const char *sandbox, const char *kind, json_t *members,
 		struct err *e);
+
+/* Who is told whenever records were written: from within whatever wrote them. */
+struct audit_watcher {
+	struct list link;
+	void (*written)(void *user);
+	void *user;
+};
+void audit_watch(struct audit *a, struct audit_watcher *w);
+void audit_unwatch(
+	struct audit_watcher *w); /* harmless for an initialised one that does not watch */
 
 struct audit_verdict {
 	bool ok;

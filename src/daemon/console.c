@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -34,7 +33,7 @@ static void end_line(struct console *c)
 	if (c->len)
 		memcpy(c->last, c->line, c->len + 1);
 	c->len = 0;
-	if (is_ready)
+	if (is_ready && c->ready)
 		c->ready(c->user);
 }
 
@@ -80,12 +79,12 @@ static void on_closed(uv_handle_t *h)
 	free(c);
 }
 
-struct console *console_open(uv_loop_t *loop, const char *dir, void (*ready)(void *user),
-			     void *user, int *ret_guest_fd, struct err *e)
+struct console *console_open(uv_loop_t *loop, const char *dir, int fd, void (*ready)(void *user),
+			     void *user, struct err *e)
 {
+	auto_fd int guest = fd;
 	auto_free char *path = str_printf("%s/console.log", dir);
 	auto_free struct console *c = calloc(1, sizeof(*c));
-	int ends[2];
 	if (!path || !c) {
 		err_set(e, ENOMEM, "no memory");
 		return NULL;
@@ -95,18 +94,13 @@ struct console *console_open(uv_loop_t *loop, const char *dir, void (*ready)(voi
 		err_sys(e, errno, "can't write %s", path);
 		return NULL;
 	}
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
-		err_sys(e, errno, "can't make a console");
-		return NULL;
-	}
-	c->fd = ends[0];
+	c->fd = take_fd(guest);
 	c->log_fd = take_fd(log_fd);
 	c->ready = ready;
 	c->user = user;
 	c->poll.data = c;
 	uv_poll_init(loop, &c->poll, c->fd);
 	uv_poll_start(&c->poll, UV_READABLE, on_readable);
-	*ret_guest_fd = ends[1];
 	return take_ptr(c);
 }
 

@@ -11,10 +11,11 @@
 
 struct console;
 
-/* ready(user) is called for each line that says so: a hint, from a guest that may lie.
- *ret_guest_fd is the monitor's end, the caller's to close. */
-struct console *console_open(uv_loop_t *loop, const char *dir, void (*ready)(void *user),
-			     void *user, int *ret_guest_fd, struct err *e);
+/* ready(user) is called for each line that says so (NULL: nobody cares): a hint, from a guest that
+ may lie.
+ fd: our end of it, non-blocking, which is taken over, also on failure. */
+struct console *console_open(uv_loop_t *loop, const char *dir, int fd, void (*ready)(void *user),
+			     void *user, struct err *e);
 void console_close(struct console *c); /* NULL is fine */
 
 /* The last whole line, made printable; "" when there is none. Borrowed. */

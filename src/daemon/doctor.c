@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
@@ -21,6 +22,8 @@
 #include "image/image.h"
 #include "net/slot.h"
 #include "vmm/vmm.h"
+
+#define QEMU_MIN 9 /* major version; frozen machines are restored as older ones can't */
 
 enum grade { OK, WARN, FAIL };
 
@@ -64,6 +67,11 @@ static void check_vmm(json_t *list)
 		report(list, FAIL, "qemu",
 		       "qemu-system-x86_64 is not installed: install qemu-system-x86 from bookworm-backports "
 		       "(./quickstart does)");
+	else if (strtol(p.qemu_version, NULL, 10) < QEMU_MIN)
+		report(list, FAIL, "qemu",
+		       "%s is too old, %d is the least: install qemu-system-x86 from bookworm-backports "
+		       "(./quickstart does)",
+		       p.qemu_version, QEMU_MIN);
 	else
 		report(list, OK, "qemu", "%s, %s", p.qemu_version,
 		       p.accel == VMM_KVM ? "with KVM" : "with software emulation (TCG)");

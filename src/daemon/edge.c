@@ -11,6 +11,7 @@
 #include "daemon/guest.h"
 #include "daemon/sandbox.h"
 #include "daemon/start.h"
+#include "daemon/waiting.h"
 
 #define ANSWER_TIMEOUT_MS \
 	(10u * 60 * 1000) /* to requests without a body; uploads take their time */
@@ -167,7 +168,9 @@ static bool request_field(const char *name)
 static int call_agent(struct relay *r, const struct http_head *head)
 {
 	struct http_head h;
-	int s = guest_head(r->sb, head->method, head->target, NULL, NULL, &h);
+	const struct guest_request q = {
+		.method = head->method, .target = head->target, .token = sandbox_token(r->sb)};
+	int s = guest_head(&q, &h);
 	if (s < 0)
 		return s;
 	for (size_t i = 0; s == 0 && i < head->fields.count; i++)
@@ -188,6 +191,12 @@ static bool path_is(const char *target, const char *path)
 {
 	size_t n = strcspn(target, "?");
 	return n == strlen(path) && memcmp(target, path, n) == 0;
+}
+
+/* What spaced alone may ask of an agent. */
+static bool is_ours(const char *target)
+{
+	return path_is(target, "/init") || path_is(target, "/hold") || path_is(target, "/release");
 }
 
 /* File transfers are on record; the rest is signals, input and questions to a process that is. */
@@ -239,6 +248,79 @@ bool edge_wants(const struct http_head *head)
 	       http_fields_get(&head->fields, "E2b-Sandbox-Port");
 }
 
+static void serve(struct sandbox *sb, struct http_exchange *x)
+{
+	const struct http_head *head = http_exchange_head(x);
+	if (path_is(head->target, "/process.Process/Start") && str_eq(head->method, "POST"))
+		start_serve(sb, x);
+	else if (record(sb, head) < 0)
+		http_exchange_reply_error(x, 503, "the audit log can't be written");
+	else
+		relay_start(sb, x);
+}
+
+/* A call to a sandbox that starts, or is being paused, waits; one that is paused is resumed for it.
+ */
+struct wake {
+	struct sandbox_starter starter;
+	struct node *node;
+	char *id;
+	struct http_exchange *x;
+};
+
+static void wake_free(struct wake *w)
+{
+	free(w->id);
+	free(w);
+}
+
+static void wake(struct sandbox *sb, struct http_exchange *x);
+
+static void on_awake(void *user, const struct err *why)
+{
+	struct wake *w = user;
+	struct sandbox *sb = sandbox_find_id(w->node, w->id);
+	struct http_exchange *x = w->x;
+	wake_free(w);
+	if (why || !sb)
+		http_exchange_reply_error(x, 502, "%s", why ? why->text : "the sandbox is gone");
+	else if (sandbox_waits(sb)) /* it was being paused when it was called */
+		wake(sb, x);
+	else
+		serve(sb, x);
+}
+
+static void on_waker_gone(void *user)
+{
+	struct wake *w = user;
+	sandbox_await_not(&w->starter);
+	wake_free(w);
+}
+
+static const struct http_exchange_ops wake_ops = WAITING_OPS(on_waker_gone);
+
+static void wake(struct sandbox *sb, struct http_exchange *x)
+{
+	struct err e = {0};
+	struct wake *w = calloc(1, sizeof(*w));
+	if (!w || !(w->id = strdup(sandbox_id(sb)))) {
+		free(w);
+		http_exchange_reply_error(x, 500, "no memory");
+		return;
+	}
+	w->node = sandbox_node(sb);
+	w->x = x;
+	w->starter = (struct sandbox_starter){.done = on_awake, .user = w};
+	http_exchange_on(x, &wake_ops, w);
+	if (sandbox_state(sb) != SANDBOX_PAUSED)
+		sandbox_await(sb, &w->starter);
+	else if (sandbox_resume(sb, NULL, false, &w->starter, &e) < 0) {
+		wake_free(w);
+		http_exchange_reply_error(x, 409, "%s is paused, 'space resume %s': %s",
+					  sandbox_name(sb), sandbox_name(sb), e.text);
+	}
+}
+
 void edge_serve(struct node *n, struct http_exchange *x)
 {
 	const struct http_head *head = http_exchange_head(x);
@@ -257,18 +339,15 @@ void edge_serve(struct node *n, struct http_exchange *x)
 		return;
 	}
 	struct sandbox *sb = sandbox_find_id(n, id);
-	if (!sb || sandbox_state(sb) != SANDBOX_RUNNING) {
+	bool waits = sb && sandbox_waits(sb);
+	if (!sb || (sandbox_state(sb) != SANDBOX_RUNNING && !waits))
 		reply_not_found(x, id);
-		return;
-	}
-	if (*head->target != '/') /* other forms would slip by what follows */
+	else if (*head->target != '/') /* other forms would slip by what follows */
 		http_exchange_reply_error(x, 400, "the target must be a path");
-	else if (path_is(head->target, "/init")) /* for spaced alone */
+	else if (is_ours(head->target))
 		http_exchange_reply_error(x, 404, "no such route");
-	else if (path_is(head->target, "/process.Process/Start") && str_eq(head->method, "POST"))
-		start_serve(sb, x);
-	else if (record(sb, head) < 0)
-		http_exchange_reply_error(x, 503, "the audit log can't be written");
+	else if (waits)
+		wake(sb, x);
 	else
-		relay_start(sb, x);
+		serve(sb, x);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -21,7 +22,9 @@ struct exec {
 	struct sandbox_link link;
 	struct http_client *agent;
 	struct http_exchange *x;
-	bool own_stream, task, stream_started, started, paused;
+	bool own_stream, task, attached, stream_started, started, paused;
+	bool hurry;   /* no more backpressure */
+	bool passing; /* the first event is through */
 	struct buf in; /* part of an envelope */
 	uint64_t pid;
 	struct exec_result result;
@@ -44,7 +47,7 @@ static void finish(struct exec *ex)
 	const struct exec_ops *ops = ex->ops;
 	void *user = ex->user;
 	const struct exec_result result = ex->result;
-	if (result.ended || result.code[0])
+	if (result.ended || (result.code[0] && !str_eq(result.code, "paused")))
 		sandbox_record(ex->sb, "exec.end",
 			       json_pack("{s:I, s:i, s:s}", "pid", (json_int_t)ex->pid, "exit_code",
 					 result.ended ? result.exit_code : -1, "error",
@@ -103,7 +106,8 @@ static void look(struct exec *ex, const struct envelope *env)
 	if (start && !ex->started && doc_want_uint(start, "pid", 1, UINT32_MAX, &pid, NULL) == 0) {
 		ex->started = true;
 		ex->pid = pid;
-		sandbox_record(ex->sb, "exec.running", json_pack("{s:I}", "pid", (json_int_t)pid));
+		sandbox_record(ex->sb, ex->attached ? "exec.attached" : "exec.running",
+			       json_pack("{s:I}", "pid", (json_int_t)pid));
 		ex->ops->started(ex->user, pid);
 	} else if (end && !ex->result.ended) {
 		look_at_end(ex, end);
@@ -125,11 +129,18 @@ static void look_at_stream_end(struct exec *ex, const struct envelope *env)
 
 static void pass_on(struct exec *ex, const uint8_t *envelope, size_t n, const struct envelope *env)
 {
+	bool first = !ex->passing;
+	ex->passing = true;
+	sandbox_touch(ex->sb);
+	/* A task that goes on after a pause has told its start before. */
+	if (ex->attached && first && !tasklog_is_empty(sandbox_log(ex->sb)))
+		return;
 	if (ex->task)
 		tasklog_append(sandbox_log(ex->sb), env->payload, env->len);
 	if (!ex->x)
 		return;
-	if (http_exchange_write(ex->x, envelope, n) > STREAM_QUEUE_HIGH && !ex->paused) {
+	if (http_exchange_write(ex->x, envelope, n) > STREAM_QUEUE_HIGH && !ex->paused &&
+	    !ex->hurry) {
 		ex->paused = true;
 		http_client_read(ex->agent, false);
 	}
@@ -252,19 +263,30 @@ static void on_cut(void *user)
 	struct exec *ex = user;
 	if (ex->x && ex->stream_started)
 		http_exchange_abort(take_ptr(ex->x));
-	fail(ex, "unavailable", "the sandbox was stopped");
+	if (sandbox_state(ex->sb) == SANDBOX_PAUSED)
+		fail(ex, "paused", "the sandbox was paused");
+	else
+		fail(ex, "unavailable", "the sandbox was stopped");
 }
 
 static int call_agent(struct exec *ex, const struct exec_request *q)
 {
-	auto_free char *text = doc_to_text(q->start);
+	auto_json json_t *attach =
+		json_pack("{s:{s:I}}", "process", "pid", (json_int_t)q->attach_pid);
+	auto_free char *text = doc_to_text(q->start ? q->start : attach);
 	struct buf body;
 	struct http_head h = {0};
 	buf_init(&body, EXEC_REQUEST_MAX + ENVELOPE_HEAD);
 	int r = text ? envelope_write(&body, ENVELOPE_MESSAGE, text, strlen(text)) : -ENOMEM;
+	const struct guest_request head = {
+		.method = "POST",
+		.target = q->start ? "/process.Process/Start" : "/process.Process/Connect",
+		.content_type = "application/connect+json",
+		.token = sandbox_token(ex->sb),
+		.linux_user = q->linux_user,
+	};
 	if (r == 0)
-		r = guest_head(ex->sb, "POST", "/process.Process/Start", "application/connect+json",
-			       q->linux_user, &h);
+		r = guest_head(&head, &h);
 	if (r == 0 && q->timeout_ms)
 		r = http_fields_add(&h.fields, "Connect-Timeout-Ms", q->timeout_ms);
 	h.framing = HTTP_LENGTH;
@@ -291,6 +313,28 @@ static json_t *argv_of(const json_t *start)
 	return argv;
 }
 
+static int record_start(struct sandbox *sb, const struct exec_request *q, struct err *e)
+{
+	return audit_write(sandbox_node(sb)->audit, sandbox_id(sb), "exec.start",
+			   json_pack("{s:o, s:s?, s:b}", "argv", argv_of(q->start), "user",
+				     q->linux_user, "task", q->task),
+			   e);
+}
+
+/* Before a pause: what has come is read to its end, however slow the client is. */
+static bool on_pending(void *user)
+{
+	struct exec *ex = user;
+	int waiting = 0;
+	ex->hurry = true;
+	if (ex->paused) {
+		ex->paused = false;
+		http_client_read(ex->agent, true);
+	}
+	return ioctl(stream_fd(http_client_stream(ex->agent)), FIONREAD, &waiting) == 0 &&
+	       waiting > 0;
+}
+
 struct exec *exec_start(struct sandbox *sb, const struct exec_request *q,
 			const struct exec_ops *ops, void *user, struct err *e)
 {
@@ -300,19 +344,23 @@ struct exec *exec_start(struct sandbox *sb, const struct exec_request *q,
 		return NULL;
 	}
 	*ex = (struct exec){
-		.sb = sb, .own_stream = q->own_stream, .task = q->task, .ops = ops, .user = user};
+		.sb = sb,
+		.own_stream = q->own_stream,
+		.task = q->task,
+		.attached = !q->start,
+		.ops = ops,
+		.user = user,
+	};
 	buf_init(&ex->in, EVENT_MAX + ENVELOPE_HEAD + (256u << 10));
 	list_init(&ex->link.link);
-	int r = audit_write(sandbox_node(sb)->audit, sandbox_id(sb), "exec.start",
-			    json_pack("{s:o, s:s?, s:b}", "argv", argv_of(q->start), "user",
-				      q->linux_user, "task", q->task),
-			    e);
+	int r = q->start ? record_start(sb, q, e) : 0;
 	if (r == 0)
 		ex->agent = guest_connect(sb, e);
 	if (r == 0 && ex->agent) {
 		r = call_agent(ex, q);
 		if (r == 0) {
-			ex->link = (struct sandbox_link){.cut = on_cut, .user = ex};
+			ex->link = (struct sandbox_link){
+				.cut = on_cut, .pending = on_pending, .user = ex};
 			sandbox_attach(sb, &ex->link);
 			ex->x = q->x;
 			if (ex->x)

@@ -34,7 +34,8 @@ struct exec_ops {
 };
 
 struct exec_request {
-	json_t *start;           /* the Start message, borrowed */
+	json_t *start;           /* the Start message, borrowed; NULL: attaches to attach_pid */
+	uint64_t attach_pid;
 	const char *linux_user;  /* NULL: the default */
 	const char *timeout_ms;  /* the connect-timeout-ms field, NULL: none */
 	struct http_exchange *x; /* who gets the events; NULL: nobody */

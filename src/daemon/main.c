@@ -20,31 +20,39 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "daemon/api.h"
+#include "daemon/broker.h"
 #include "daemon/doctor.h"
 #include "daemon/images.h"
+#include "daemon/place.h"
+#include "daemon/ready.h"
 #include "daemon/sandbox.h"
+#include "daemon/secrets.h"
+#include "daemon/template.h"
 
 #define EXIT_SPACE   125
 #define IDLE_EXIT_MS (10u * 60 * 1000) /* --auto: without a living sandbox for so long */
+#define COLLECT_MS   (3600u * 1000)    /* between looks at templates that nobody uses */
 #define FD_LIMIT     65536             /* open files that we ask for; a sandbox takes some ten */
 #define FD_LIMIT_MIN 1024              /* below which nothing is started */
 
 struct options {
 	bool automatic; /* started by `space` for a call */
 	bool verbose;
-	int ready_fd; /* gets a byte when the API listens; -1: none */
+	const char *config; /* NULL: where it always is */
+	int ready_fd;       /* gets a byte when the API listens; -1: none */
 };
 
 struct daemon {
 	struct node node;
 	struct api *api;
 	uv_signal_t term, interrupt;
-	uv_timer_t idle;
+	uv_timer_t idle, collect;
 	int lock_fd;
 };
 
 static const char help[] =
-	"usage: spaced [--auto] [--ready-fd N] [--verbose]   serve the API on the node's unix socket\n"
+	"usage: spaced [--auto] [--config FILE] [--ready-fd N] [--verbose]\n"
+	"                                                    serve the API on the node's unix socket\n"
 	"       spaced doctor [--json]                       what this host offers, what is missing\n"
 	"       spaced image build NAME [--force] | ls [--json] | rm NAME\n"
 	"       spaced --version | --help\n";
@@ -101,12 +109,19 @@ static int take_lock(struct daemon *d, struct err *e)
 static int open_node(struct node *n, struct err *e)
 {
 	vmm_probe(&n->host);
+	n->fingerprint = vmm_fingerprint(&n->host);
+	if (!n->fingerprint)
+		return err_set(e, ENOMEM, "no memory");
 	n->ca = ca_open(n->paths.ca, e);
 	if (n->ca)
 		n->audit = audit_open(n->paths.audit, e);
 	if (n->audit)
 		n->store = store_open(n->paths.db, e);
-	return n->store ? sandbox_restore_all(n, e) : -EIO;
+	if (n->store)
+		n->credentials = credentials_open(n, e);
+	if (n->credentials)
+		n->broker = broker_new(n, e);
+	return n->broker ? sandbox_restore_all(n, e) : -EIO;
 }
 
 static void on_handle(uv_handle_t *h, void *arg)
@@ -121,6 +136,8 @@ static void leave(struct daemon *d)
 {
 	if (d->api)
 		api_close(take_ptr(d->api));
+	ready_stop(&d->node);
+	place_kill_all(&d->node);
 	audit_write(d->node.audit, NULL, "node.stop", NULL, NULL);
 	uv_walk(d->node.loop, on_handle, NULL);
 	uv_stop(d->node.loop);
@@ -143,6 +160,12 @@ static void on_idle(struct node *n)
 		uv_timer_again(&d->idle); /* without --auto it was never started, and stays so */
 }
 
+static void on_collect_timer(uv_timer_t *t)
+{
+	struct daemon *d = t->data;
+	template_collect(&d->node);
+}
+
 static void on_signal(uv_signal_t *s, int number)
 {
 	struct daemon *d = s->data;
@@ -162,7 +185,9 @@ static void watch(struct daemon *d, const struct options *o)
 	uv_signal_init(loop, &d->term);
 	uv_signal_init(loop, &d->interrupt);
 	uv_timer_init(loop, &d->idle);
-	d->term.data = d->interrupt.data = d->idle.data = d;
+	uv_timer_init(loop, &d->collect);
+	d->term.data = d->interrupt.data = d->idle.data = d->collect.data = d;
+	uv_timer_start(&d->collect, on_collect_timer, COLLECT_MS, COLLECT_MS);
 	uv_signal_start(&d->term, on_signal, SIGTERM);
 	uv_signal_start(&d->interrupt, on_signal, SIGINT);
 	if (o->automatic)
@@ -191,11 +216,17 @@ static int serve(struct daemon *d, const struct options *o, struct err *e)
 	if (r == 0)
 		r = paths_init(&d->node.paths, e);
 	if (r == 0)
+		r = config_load(&d->node.config, o->config ? o->config : d->node.paths.config, e);
+	if (r == 0)
 		r = take_lock(d, e);
 	if (r == 0)
 		r = open_node(&d->node, e);
 	if (r < 0)
 		return r;
+	template_collect(&d->node);
+	d->node.ready = ready_new(&d->node, e);
+	if (!d->node.ready)
+		return -EIO;
 	watch(d, o);
 	d->api = api_listen(&d->node, e);
 	if (!d->api)
@@ -209,9 +240,14 @@ static int serve(struct daemon *d, const struct options *o, struct err *e)
 static int run_daemon(const struct options *o)
 {
 	static uv_loop_t loop;
-	struct daemon d = {.lock_fd = -1, .node = {.loop = &loop}};
+	static struct daemon d; /* reachable to its end, so that no tool takes it for lost */
 	struct err e = {0};
+	d.lock_fd = -1;
+	d.node.loop = &loop;
+	config_defaults(&d.node.config);
 	list_init(&d.node.sandboxes);
+	list_init(&d.node.places);
+	list_init(&d.node.templates);
 	uv_loop_init(&loop);
 	int r = serve(&d, o, &e);
 	if (r == -EALREADY && o->automatic)
@@ -220,9 +256,13 @@ static int run_daemon(const struct options *o)
 		log_error("%s", e.text);
 	if (d.api)
 		api_close(d.api);
+	broker_free(d.node.broker);
+	credentials_close(d.node.credentials);
 	store_close(d.node.store);
 	audit_close(d.node.audit);
 	ca_free(d.node.ca);
+	free(d.node.fingerprint);
+	config_done(&d.node.config);
 	paths_done(&d.node.paths);
 	return r < 0 ? EXIT_SPACE : 0;
 }
@@ -236,6 +276,8 @@ static int parse_options(int argc, char **argv, struct options *o)
 			o->automatic = true;
 		} else if (str_eq(argv[i], "--verbose")) {
 			o->verbose = true;
+		} else if (str_eq(argv[i], "--config") && i + 1 < argc) {
+			o->config = argv[++i];
 		} else if (str_eq(argv[i], "--ready-fd") && i + 1 < argc &&
 			   str_to_u64(argv[i + 1], 3, 1023, &fd) == 0) {
 			o->ready_fd = (int)fd;

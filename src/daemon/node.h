@@ -8,25 +8,34 @@
 #include "base/list.h"
 #include "daemon/audit.h"
 #include "daemon/ca.h"
+#include "daemon/config.h"
 #include "daemon/paths.h"
 #include "daemon/store.h"
 #include "vmm/vmm.h"
 
-#define NODE_SANDBOXES_MAX 256 /* alive at once */
+#define NODE_SANDBOXES_MAX 256 /* alive at once, with those that are kept ready */
 
-/* Each living sandbox has two uids of its own, its monitor's and its gateway's; no account has
+/* Each place (place.h) has two uids of its own, its monitor's and its gateway's; no account has
  * them. */
 #define NODE_UID_BASE 1900000000u
 
 struct node {
 	uv_loop_t *loop;
 	struct paths paths;
+	struct config config;
 	struct vmm_probe host;
+	char *fingerprint; /* of host: which frozen machines can be used here */
 	struct ca *ca;
 	struct audit *audit;
 	struct store *store;
+	struct credentials *credentials; /* secrets.h */
+	struct broker *broker;
 	struct list sandboxes; /* struct sandbox, oldest first */
+	struct list places;    /* struct place, all of them */
+	struct list templates; /* struct template that somebody waits for, or that were verified */
+	struct ready *ready;   /* prepared places, warm sandboxes (ready.h) */
 	unsigned live;         /* sandboxes with processes */
+	unsigned starting;     /* of these, on their way to running; templates being built count too */
 	bool seat_taken[NODE_SANDBOXES_MAX];
 	bool closing; /* no new sandboxes */
 	/* Called when the last living sandbox is gone; may be NULL. */

@@ -17,7 +17,11 @@ struct paths {
 	char *scratch;   /* state/scratch: the filesystem that unnamed disks live on */
 	char *socket;    /* run/spaced.sock */
 	char *lock;      /* run/spaced.lock */
-	char *sandboxes; /* run/sandboxes: one directory each */
+	char *sandboxes; /* state/sandboxes: one directory each, with its log and what it is paused to */
+	char *places;    /* state/places: one directory for each place (place.h) */
+	char *templates; /* state/templates */
+	char *snapshots; /* state/snapshots */
+	char *config;    /* SPACE_CONFIG, /etc/space/spaced.yaml */
 };
 
 /* Works them out, makes the directories. 0 or -errno. */

@@ -8,7 +8,9 @@
 #include "base/cleanup.h"
 #include "base/doc.h"
 #include "base/str.h"
-#include "vault/secret.h"
+#include "daemon/grants.h"
+#include "daemon/policies.h"
+#include "vault/placeholder.h"
 #include "vmm/vmm.h"
 
 #define CPUS_DEFAULT       1
@@ -65,14 +67,37 @@ static int parse_size(const json_t *j, struct run_request *q, struct err *e)
 	if (r < 0)
 		return r;
 	q->spec.cpus = (unsigned)cpus;
-	const json_t *t = json_object_get(j, "timeout");
+	q->spec.sized = json_object_get(j, "cpus") || json_object_get(j, "memoryMB");
+	return 0;
+}
+
+/* A member that counts seconds, in milliseconds; *ret_ms stays when it is missing. */
+static int parse_seconds(const json_t *j, const char *key, uint64_t *ret_ms, struct err *e)
+{
+	const json_t *t = json_object_get(j, key);
 	if (!t || json_is_null(t))
 		return 0;
 	double seconds = json_number_value(t);
 	if (!json_is_number(t) || !(seconds > 0) || seconds > TIMEOUT_MAX_S)
-		return err_set(e, EINVAL, "timeout must be more than 0 and at most %.0f seconds",
+		return err_set(e, EINVAL, "%s must be more than 0 and at most %.0f seconds", key,
 			       TIMEOUT_MAX_S);
-	q->timeout_ms = (uint64_t)(seconds * 1000) + 1;
+	*ret_ms = (uint64_t)(seconds * 1000) + 1;
+	return 0;
+}
+
+static int parse_times(const json_t *j, struct run_request *q, struct err *e)
+{
+	const char *action = "kill";
+	int r = parse_seconds(j, "timeout", &q->spec.timeout_ms, e);
+	if (r == 0)
+		r = parse_seconds(j, "idleTimeout", &q->spec.idle_ms, e);
+	if (r == 0)
+		r = doc_opt_string(j, "onTimeout", &action, e);
+	if (r < 0)
+		return r;
+	if (!str_eq(action, "kill") && !str_eq(action, "pause"))
+		return err_set(e, EINVAL, "onTimeout must be kill or pause");
+	q->spec.pause_on_timeout = str_eq(action, "pause");
 	return 0;
 }
 
@@ -84,99 +109,55 @@ static int parse_switches(const json_t *j, struct run_request *q, struct err *e)
 		r = doc_opt_bool(j, "remove", &remove, e);
 	if (r == 0)
 		r = doc_opt_bool(j, "network", &network, e);
+	if (r == 0)
+		r = doc_opt_bool(j, "cold", &q->spec.cold, e);
+	q->spec.detached = q->detach;
 	q->spec.keep = !remove;
 	q->spec.network = network;
 	return r;
 }
 
-static int load_policy(const json_t *file, struct policy **ret, struct err *e)
+/* To learn: all that is public is allowed, but nothing gets a credential. */
+static int parse_learn(const json_t *j, struct run_request *q, struct err *e)
 {
-	const char *name = "policy", *text = NULL;
-	int r = doc_opt_string(file, "name", &name, e);
-	if (r == 0)
-		r = doc_want_string(file, "text", &text, e);
-	if (r < 0)
-		return err_prefix(e, "policy");
-	struct doc doc;
-	r = doc_load(&doc, name, text, strlen(text), e);
-	if (r < 0)
+	bool learn = false;
+	int r = doc_opt_bool(j, "learn", &learn, e);
+	if (r < 0 || !learn)
 		return r;
-	*ret = policy_compile(&doc, e);
-	doc_done(&doc);
-	return *ret ? 0 : -EINVAL;
+	if (!q->spec.network)
+		return err_set(e, EINVAL, "there is no network to learn from: drop --no-network");
+	policy_learn(q->spec.policy);
+	return 0;
 }
 
-static int parse_policy(const json_t *j, struct run_request *q, struct err *e)
+static int parse_policy(struct node *n, const json_t *j, json_t **ret_credentials,
+			struct run_request *q, struct err *e)
 {
-	json_t *file = NULL, *allow = NULL, *spec;
-	int r = doc_opt_object(j, "policy", &file, e);
-	if (r == 0)
-		r = doc_opt_array(j, "allow", &allow, e);
-	if (r < 0)
-		return r;
-	if (!q->spec.network && (file || json_array_size(allow)))
+	bool said = json_is_object(json_object_get(j, "policy")) ||
+		    json_array_size(json_object_get(j, "allow"));
+	if (!q->spec.network && said)
 		return err_set(e, EINVAL,
 			       "there is no network to allow: drop --no-network, or the policy");
-	r = file ? load_policy(file, &q->spec.policy, e) : 0;
-	if (r < 0)
-		return r;
-	if (!file && !(q->spec.policy = policy_new_empty()))
-		return err_set(e, ENOMEM, "no memory");
-	size_t i;
-	json_array_foreach(allow, i, spec)
-	{
-		if (!json_is_string(spec))
-			return err_set(e, EINVAL, "allow: must be a list of strings");
-		r = policy_allow(q->spec.policy, json_string_value(spec), e);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	int r = policies_from_request(n, j, &q->spec.policy, ret_credentials, e);
+	return r < 0 ? r : parse_learn(j, q, e);
 }
 
-static int add_secret(json_t *secret, struct secrets *set, json_t *list, struct err *e)
+/* What the guest's variables hold is ours to say. */
+static int parse_secrets(struct node *n, const json_t *j, json_t *credentials,
+			 struct run_request *q, struct err *e)
 {
-	const char *name = NULL;
-	int r = doc_want_string(secret, "name", &name, e);
-	if (r == 0)
-		r = secrets_add(set, secret, e);
-	if (r < 0)
+	int r = grants_from_request(n, j, credentials, &q->spec.secrets, e);
+	if (r < 0 || !json_array_size(q->spec.secrets))
 		return r;
-	auto_free char *placeholder = secret_placeholder(name);
-	if (!placeholder ||
-	    json_object_set_new(secret, "placeholder", json_string(placeholder)) < 0 ||
-	    json_array_append(list, secret) < 0)
-		return err_set(e, ENOMEM, "no memory");
-	return 0;
-}
-
-static int parse_secrets(const json_t *j, struct run_request *q, struct err *e)
-{
-	json_t *list = NULL, *secret;
-	int r = doc_opt_array(j, "secrets", &list, e);
-	if (r < 0)
-		return r;
-	if (json_array_size(list) && !q->spec.network)
+	if (!q->spec.network)
 		return err_set(
 			e, EINVAL,
 			"there is no network to use a secret on: drop --no-network, or the secret");
-	q->spec.secrets = json_array();
-	struct secrets *set = secrets_new();
-	if (!set || !q->spec.secrets) {
-		secrets_free(set);
-		return err_set(e, ENOMEM, "no memory");
-	}
-	size_t i;
-	json_array_foreach(list, i, secret)
-	{
-		r = add_secret(secret, set, q->spec.secrets, e);
-		if (r < 0)
-			break;
-	}
-	if (r == 0)
-		r = secrets_check(set, q->spec.policy, e);
-	secrets_free(set);
-	return r;
+	if (policy_learns(q->spec.policy))
+		return err_set(e, EINVAL,
+			       "a sandbox that learns gets no secrets, for it may send them "
+			       "anywhere: drop --secret, or --learn");
+	return grants_check(q->spec.secrets, q->spec.policy, e);
 }
 
 /* The process as the agent's Start message, and as the list that shows it. */
@@ -220,12 +201,14 @@ static int parse_process(const json_t *j, struct run_request *q, struct err *e)
 	return q->start && q->spec.command ? 0 : err_set(e, ENOMEM, "no memory");
 }
 
-int run_request_parse(const char *body, size_t len, struct run_request *ret, struct err *e)
+int run_request_parse(struct node *n, const char *body, size_t len, struct run_request *ret,
+		      struct err *e)
 {
-	static const char *const known[] = {"name",    "image",   "cpus",    "memoryMB", "timeout",
-					    "detach",  "remove",  "network", "policy",   "allow",
-					    "secrets", "process", "user",    "stdin",    NULL};
-	auto_json json_t *j = doc_parse_json(body, len, e);
+	static const char *const known[] = {
+		"name",    "image",  "cpus",      "memoryMB",    "timeout", "detach", "remove",
+		"network", "policy", "allow",     "secrets",     "process", "user",   "stdin",
+		"values",  "cold",   "onTimeout", "idleTimeout", "learn",   NULL};
+	auto_json json_t *j = doc_parse_json(body, len, e), *credentials = NULL;
 	if (!j)
 		return -EINVAL;
 	if (!json_is_object(j))
@@ -238,13 +221,17 @@ int run_request_parse(const char *body, size_t len, struct run_request *ret, str
 	if (r == 0)
 		r = parse_size(j, &q, e);
 	if (r == 0)
+		r = parse_times(j, &q, e);
+	if (r == 0)
 		r = parse_switches(j, &q, e);
 	if (r == 0)
-		r = parse_policy(j, &q, e);
+		r = parse_policy(n, j, &credentials, &q, e);
 	if (r == 0)
-		r = parse_secrets(j, &q, e);
+		r = parse_secrets(n, j, credentials, &q, e);
 	if (r == 0)
 		r = parse_process(j, &q, e);
+	if (r == 0)
+		r = grants_check_variables(q.spec.secrets, q.start, e);
 	if (r < 0) {
 		run_request_done(&q);
 		return r;

@@ -10,12 +10,13 @@
 
 struct run_request {
 	struct sandbox_spec spec;
-	json_t *start;       /* the agent's Start message */
-	char *user;          /* NULL: the image's default */
-	uint64_t timeout_ms; /* 0: none */
+	json_t *start; /* the agent's Start message */
+	char *user;    /* NULL: the image's default */
 	bool detach;
 };
 
-/* 0 or -EINVAL with e naming the member and what is right; ret is untouched on failure. */
-int run_request_parse(const char *body, size_t len, struct run_request *ret, struct err *e);
+/* n: where stored credentials are looked up; NULL: there are none. 0, or -EINVAL, -ENOENT (of
+   those) with e naming the member and what is right; ret is untouched on failure. */
+int run_request_parse(struct node *n, const char *body, size_t len, struct run_request *ret,
+		      struct err *e);
 void run_request_done(struct run_request *r);

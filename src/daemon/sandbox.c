@@ -18,14 +18,12 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "daemon/grants.h"
+#include "daemon/ready.h"
 #include "daemon/sandbox_state.h"
 
-#define DISK_FREE_MIN (128u << 20)          /* bytes free for disks, below which nothing starts */
-#define ID_RANDOM     (SANDBOX_ID_SIZE - 2) /* characters behind the first */
+#define DISK_FREE_MIN (128u << 20) /* bytes free for disks, below which nothing starts */
 #define TOKEN_BYTES   (SANDBOX_TOKEN_SIZE / 2)
-
-static const char *const state_names[] = {"creating", "booting", "running",
-					  "stopping", "exited",  "failed"};
 
 void sandbox_spec_done(struct sandbox_spec *s)
 {
@@ -42,10 +40,14 @@ static bool state_may_follow(enum sandbox_state from, enum sandbox_state to)
 	switch (from) {
 	case SANDBOX_CREATING:
 		return to == SANDBOX_BOOTING || to == SANDBOX_STOPPING;
-	case SANDBOX_BOOTING:
-		return to == SANDBOX_RUNNING || to == SANDBOX_STOPPING;
+	case SANDBOX_BOOTING: /* back to paused: what it was restored from is still there */
+		return to == SANDBOX_RUNNING || to == SANDBOX_STOPPING || to == SANDBOX_PAUSED;
 	case SANDBOX_RUNNING:
-		return to == SANDBOX_STOPPING;
+		return to == SANDBOX_PAUSING || to == SANDBOX_STOPPING;
+	case SANDBOX_PAUSING:
+		return to == SANDBOX_PAUSED || to == SANDBOX_RUNNING || to == SANDBOX_STOPPING;
+	case SANDBOX_PAUSED:
+		return to == SANDBOX_BOOTING || to == SANDBOX_STOPPING;
 	case SANDBOX_STOPPING:
 		return to == SANDBOX_EXITED || to == SANDBOX_FAILED;
 	case SANDBOX_EXITED:
@@ -55,36 +57,17 @@ static bool state_may_follow(enum sandbox_state from, enum sandbox_state to)
 	return false;
 }
 
-static int store_state(struct sandbox *sb, struct err *e)
-{
-	auto_free char *command = doc_to_text(sb->spec.command);
-	if (!command)
-		return err_set(e, ENOMEM, "no memory");
-	const struct store_record r = {
-		.id = sb->id,
-		.name = sandbox_name(sb),
-		.state = state_names[sb->state],
-		.image = sb->spec.image,
-		.command = command,
-		.cpus = sb->spec.cpus,
-		.memory_mib = sb->spec.memory_mib,
-		.started_ms = sb->started_ms,
-		.ended_ms = sb->ended_ms,
-		.exit_code = sb->exit_code,
-		.reason = sb->reason,
-	};
-	return store_put(sb->node->store, &r, e);
-}
-
 void sandbox_go(struct sandbox *sb, enum sandbox_state to)
 {
 	if (!state_may_follow(sb->state, to))
 		abort();
 	sb->state = to;
+	if (to == SANDBOX_PAUSED || to >= SANDBOX_STOPPING)
+		grants_end(sb);
 	json_t *members = sb->reason ? json_pack("{s:s}", "reason", sb->reason) : json_object();
 	if (to >= SANDBOX_EXITED && sb->exit_code >= 0)
 		json_object_set_new(members, "exit_code", json_integer(sb->exit_code));
-	auto_free char *kind = str_printf("sandbox.%s", state_names[to]);
+	auto_free char *kind = str_printf("sandbox.%s", sandbox_state_name(to));
 	struct err e;
 	if (audit_write(sb->node->audit, sb->id, kind ? kind : "sandbox", members, &e) < 0) {
 		log_error("%s: %s", sb->id, e.text);
@@ -95,7 +78,7 @@ void sandbox_go(struct sandbox *sb, enum sandbox_state to)
 	 * now. */
 	if (to >= SANDBOX_EXITED && !sb->spec.keep)
 		return;
-	if (store_state(sb, &e) < 0)
+	if (sandbox_store(sb, &e) < 0)
 		log_error("%s: %s", sb->id, e.text);
 }
 
@@ -113,6 +96,7 @@ static void on_timer_closed(uv_handle_t *h)
 	struct sandbox *sb = h->data;
 	sandbox_spec_done(&sb->spec);
 	free(sb->reason);
+	free(sb->task_user);
 	free(sb->dir);
 	free(sb);
 }
@@ -128,15 +112,41 @@ static void sandbox_free(struct sandbox *sb)
 
 static void sandbox_release(struct sandbox *sb)
 {
-	console_close(sb->console);
-	sb->console = NULL;
-	slot_close(&sb->slot);
-	if (sb->scratch_fd >= 0)
-		close(take_fd(sb->scratch_fd));
+	grants_end(sb);
+	if (sb->place)
+		place_release(take_ptr(sb->place));
+	template_cancel(&sb->template_waiter);
+	frozen_done(&sb->source);
 	image_done(&sb->image);
-	if (sb->seat >= 0)
-		sb->node->seat_taken[sb->seat] = false;
-	sb->seat = -1;
+}
+
+void sandbox_starts(struct sandbox *sb)
+{
+	sb->live = sb->starting = true;
+	sb->node->live++;
+	sb->node->starting++;
+}
+
+void sandbox_started(struct sandbox *sb)
+{
+	if (!sb->starting)
+		return;
+	sb->starting = false;
+	sb->node->starting--;
+	ready_poke(sb->node);
+}
+
+void sandbox_lives_no_more(struct sandbox *sb)
+{
+	struct node *n = sb->node;
+	sandbox_started(sb);
+	if (!sb->live)
+		return;
+	sb->live = false;
+	n->live--;
+	ready_poke(n);
+	if (n->live == 0 && n->on_idle)
+		n->on_idle(n);
 }
 
 void sandbox_erase(struct sandbox *sb)
@@ -156,11 +166,16 @@ void sandbox_erase(struct sandbox *sb)
 static void finish(struct sandbox *sb)
 {
 	struct node *n = sb->node;
+	bool lived = sb->live;
+	sandbox_started(sb);
 	sandbox_release(sb);
 	sb->ended_ms = clock_wall_ms();
 	sandbox_go(sb, sb->why.code ? SANDBOX_FAILED : SANDBOX_EXITED);
 	tasklog_finish(sb->log);
-	n->live--;
+	auto_free char *paused = str_printf("%s/" SANDBOX_PAUSED_NAME, sb->dir);
+	if (paused)
+		dir_remove_all(paused);
+	sb->live = false;
 	const struct err why = sb->why;
 	const struct sandbox_ops *ops = sb->ops;
 	void *user = sb->user;
@@ -177,7 +192,9 @@ static void finish(struct sandbox *sb)
 		list_remove(&w->link);
 		w->gone(w->user);
 	}
-	if (n->live == 0 && n->on_idle)
+	n->live -= lived;
+	ready_poke(n);
+	if (lived && n->live == 0 && n->on_idle)
 		n->on_idle(n);
 }
 
@@ -187,51 +204,100 @@ static void on_finish_timer(uv_timer_t *t)
 	finish(t->data);
 }
 
+static void on_fall_back_timer(uv_timer_t *t);
+
 void sandbox_maybe_finish(struct sandbox *sb)
 {
-	if (sb->killed && !sb->vmm && !sb->gateway)
+	if (sandbox_falls_back(sb))
+		uv_timer_start(&sb->timer, on_fall_back_timer, 0, 0);
+	else if (sb->killed && !sb->place && !sb->works && !sb->freeze)
 		uv_timer_start(&sb->timer, on_finish_timer, 0, 0);
 }
 
-static void on_stop_timer(uv_timer_t *t)
+bool sandbox_falls_back(const struct sandbox *sb)
 {
-	struct sandbox *sb = t->data;
+	return sb->state == SANDBOX_BOOTING && sb->paused_ms && sb->why.code;
+}
+
+void sandbox_cut_links(struct sandbox *sb)
+{
 	while (!list_empty(&sb->links)) {
 		struct sandbox_link *l = list_entry(sb->links.next, struct sandbox_link, link);
 		list_remove(&l->link);
 		l->cut(l->user);
 	}
+}
+
+static void on_stop_timer(uv_timer_t *t)
+{
+	struct sandbox *sb = t->data;
+	sandbox_cut_links(sb);
 	if (sb->init_call)
 		guest_call_cancel(take_ptr(sb->init_call));
-	if (sb->vmm)
-		vmm_kill(sb->vmm);
-	if (sb->gateway)
-		gateway_kill(sb->gateway);
+	template_cancel(&sb->template_waiter);
+	if (sb->place)
+		place_kill(sb->place);
 	sb->killed = true;
 	sandbox_maybe_finish(sb);
 }
 
+void sandbox_tell_starters(struct sandbox *sb, const struct err *why)
+{
+	struct list starters;
+	list_init(&starters);
+	list_move_all(&starters, &sb->starters);
+	while (!list_empty(&starters)) {
+		struct sandbox_starter *s = list_entry(starters.next, struct sandbox_starter, link);
+		list_remove(&s->link);
+		s->done(s->user, why);
+	}
+}
+
+/* It could not be resumed: what it was paused to is as good as before. */
+static void on_fall_back_timer(uv_timer_t *t)
+{
+	struct sandbox *sb = t->data;
+	const struct err why = sb->why;
+	sandbox_cut_links(sb);
+	if (sb->init_call)
+		guest_call_cancel(take_ptr(sb->init_call));
+	if (sb->place)
+		place_kill(sb->place);
+	/* Comes again when its worker is back, which reads what it was paused to, and its processes
+	   are gone, whose calls are answered to it. */
+	if (sb->works || sb->place)
+		return;
+	frozen_done(&sb->source);
+	sb->agent_ready = sb->gateway_ready = false;
+	sandbox_go(sb, SANDBOX_PAUSED);
+	sandbox_lives_no_more(sb);
+	sb->why.code = 0;
+	free(sb->reason);
+	sb->reason = NULL;
+	sandbox_tell_starters(sb, &why);
+	sandbox_rested(sb);
+}
+
 void sandbox_stop(struct sandbox *sb, const struct err *why)
 {
-	if (sb->state >= SANDBOX_STOPPING)
+	static const struct err stopped = {.code = ECANCELED, .text = "the sandbox was stopped"};
+	if (sb->state >= SANDBOX_STOPPING || (why && sandbox_falls_back(sb)))
 		return;
 	if (why) {
 		sb->why = *why;
+		free(sb->reason);
 		sb->reason = strdup(why->text);
 	}
+	if (sb->state == SANDBOX_BOOTING && sb->paused_ms && why) {
+		uv_timer_start(&sb->timer, on_fall_back_timer, 0, 0);
+		return;
+	}
+	sb->resume_wanted = false;
 	sandbox_go(sb, SANDBOX_STOPPING);
+	sandbox_tell_starters(sb, why ? &sb->why : &stopped);
+	if (sb->freeze)
+		freeze_abort(sb->freeze, &sb->why);
 	uv_timer_start(&sb->timer, on_stop_timer, 0, 0);
-}
-
-static void make_id(char id[SANDBOX_ID_SIZE])
-{
-	static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789";
-	uint8_t random[ID_RANDOM * 2];
-	random_bytes(random, sizeof(random));
-	id[0] = 'i';
-	for (size_t i = 0; i < ID_RANDOM; i++)
-		id[i + 1] = alphabet[(random[2 * i] << 8 | random[2 * i + 1]) % 36];
-	id[ID_RANDOM + 1] = '\0';
 }
 
 struct sandbox *sandbox_new(struct node *n, struct sandbox_spec *spec)
@@ -242,10 +308,13 @@ struct sandbox *sandbox_new(struct node *n, struct sandbox_spec *spec)
 	sb->node = n;
 	sb->spec = *spec;
 	*spec = (struct sandbox_spec){0};
-	sb->slot = (struct slot){-1, -1, -1, -1, -1};
-	sb->scratch_fd = sb->seat = sb->exit_code = -1;
+	sb->exit_code = -1;
+	sb->touched_ms = clock_mono_ms();
+	list_init(&sb->template_waiter.link);
+	list_init(&sb->starters);
 	list_init(&sb->links);
 	list_init(&sb->waiters);
+	list_init(&sb->grants);
 	list_append(&n->sandboxes, &sb->link);
 	uv_timer_init(n->loop, &sb->timer);
 	sb->timer.data = sb;
@@ -264,23 +333,22 @@ static int check_disk(const struct node *n, struct err *e)
 		       DISK_FREE_MIN >> 20, n->paths.scratch);
 }
 
-static int take_seat(struct sandbox *sb, struct err *e)
+static int record_creation(struct sandbox *sb, struct err *e)
 {
-	for (int i = 0; i < NODE_SANDBOXES_MAX; i++) {
-		if (sb->node->seat_taken[i])
-			continue;
-		sb->node->seat_taken[i] = true;
-		sb->seat = i;
-		return 0;
-	}
-	return err_set(e, EAGAIN, "%d sandboxes are alive, the most that this node holds: end some",
-		       NODE_SANDBOXES_MAX);
+	const struct sandbox_spec *spec = &sb->spec;
+	json_t *m = json_pack("{s:s, s:s, s:i, s:I, s:b, s:O, s:o}", "name", sandbox_name(sb),
+			      "image", spec->image, "cpus", (int)spec->cpus, "memory_mib",
+			      (json_int_t)spec->memory_mib, "network", spec->network, "command",
+			      spec->command, "policy",
+			      spec->policy ? policy_to_json(spec->policy) : json_null());
+	if (sb->parent[0])
+		json_object_set_new(m, "parent", json_string(sb->parent));
+	return audit_write(sb->node->audit, sb->id, "sandbox.create", m, e);
 }
 
-/* Directory, log, record: from here on it shows in lists. */
-static int prepare_record(struct sandbox *sb, struct err *e)
+int sandbox_prepare(struct sandbox *sb, struct err *e)
 {
-	make_id(sb->id);
+	random_id(sb->id, sizeof(sb->id), 'i');
 	uint8_t token[TOKEN_BYTES];
 	random_bytes(token, sizeof(token));
 	hex_encode(token, sizeof(token), sb->token);
@@ -294,18 +362,20 @@ static int prepare_record(struct sandbox *sb, struct err *e)
 	sb->log = tasklog_open(sb->dir, e);
 	if (!sb->log)
 		return -EIO;
-	r = store_state(sb, e);
-	if (r < 0)
-		return r;
-	json_t *m = json_pack("{s:s, s:s, s:i, s:I, s:b, s:O, s:o}", "name", sandbox_name(sb),
-			      "image", sb->spec.image, "cpus", (int)sb->spec.cpus, "memory_mib",
-			      (json_int_t)sb->spec.memory_mib, "network", sb->spec.network,
-			      "command", sb->spec.command, "policy",
-			      sb->spec.policy ? policy_to_json(sb->spec.policy) : json_null());
-	return audit_write(sb->node->audit, sb->id, "sandbox.create", m, e);
+	r = sandbox_store(sb, e);
+	return r < 0 ? r : record_creation(sb, e);
 }
 
-static int check_spec(struct node *n, const struct sandbox_spec *spec, struct err *e)
+void sandbox_drop(struct sandbox *sb)
+{
+	sandbox_release(sb);
+	if (sb->dir)
+		sandbox_erase(sb);
+	else
+		sandbox_free(sb);
+}
+
+int sandbox_check(struct node *n, const struct sandbox_spec *spec, struct err *e)
 {
 	if (n->closing)
 		return err_set(e, ESHUTDOWN, "spaced is shutting down");
@@ -319,30 +389,21 @@ static int check_spec(struct node *n, const struct sandbox_spec *spec, struct er
 int sandbox_create(struct node *n, struct sandbox_spec *spec, const struct sandbox_ops *ops,
 		   void *user, struct sandbox **ret, struct err *e)
 {
-	struct image image = {0};
-	int r = check_spec(n, spec, e);
-	if (r == 0)
-		r = image_open(n->paths.images, spec->image, &image, e);
+	int r = sandbox_check(n, spec, e);
 	struct sandbox *sb = r == 0 ? sandbox_new(n, spec) : NULL;
 	if (!sb) {
-		image_done(&image);
 		sandbox_spec_done(spec);
 		return r < 0 ? r : err_set(e, ENOMEM, "no memory");
 	}
-	sb->image = image;
-	r = take_seat(sb, e);
+	r = sandbox_choose(sb, e);
 	if (r == 0)
-		r = prepare_record(sb, e);
+		r = sandbox_prepare(sb, e);
 	if (r < 0) {
-		sandbox_release(sb);
-		if (sb->dir)
-			sandbox_erase(sb);
-		else
-			sandbox_free(sb);
+		sandbox_drop(sb);
 		return r;
 	}
-	n->live++;
-	r = sandbox_boot(sb, e);
+	sandbox_starts(sb);
+	r = sandbox_begin(sb, e);
 	if (r == 0) {
 		sb->ops = ops;
 		sb->user = user;
@@ -355,6 +416,17 @@ int sandbox_create(struct node *n, struct sandbox_spec *spec, const struct sandb
 	return -e->code;
 }
 
+void sandbox_set_ops(struct sandbox *sb, const struct sandbox_ops *ops, void *user)
+{
+	sb->ops = ops;
+	sb->user = user;
+}
+
+bool sandbox_has_ops(const struct sandbox *sb)
+{
+	return sb->ops;
+}
+
 void sandbox_remove(struct sandbox *sb, struct sandbox_waiter *w)
 {
 	sb->spec.keep = false;
@@ -364,8 +436,12 @@ void sandbox_remove(struct sandbox *sb, struct sandbox_waiter *w)
 
 void sandbox_keep(struct sandbox *sb)
 {
-	if (sb->state < SANDBOX_STOPPING)
-		sb->spec.keep = true;
+	struct err e;
+	if (sb->state >= SANDBOX_STOPPING)
+		return;
+	sb->spec.keep = true;
+	if (sandbox_store(sb, &e) < 0)
+		log_error("%s: %s", sb->id, e.text);
 }
 
 int sandbox_forget(struct sandbox *sb, struct err *e)
@@ -398,18 +474,16 @@ struct sandbox *sandbox_find(struct node *n, const char *ref)
 	return NULL;
 }
 
-json_t *sandbox_list_json(const struct node *n)
-{
-	json_t *all = json_array();
-	list_for_each (it, &n->sandboxes)
-		json_array_append_new(all, sandbox_to_json(list_entry(it, struct sandbox, link)));
-	return all;
-}
-
 void sandbox_stop_all(struct node *n)
 {
-	list_for_each (it, &n->sandboxes)
-		sandbox_stop(list_entry(it, struct sandbox, link), NULL);
+	static const struct err closing = {.code = ESHUTDOWN, .text = "spaced is shutting down"};
+	list_for_each (it, &n->sandboxes) {
+		struct sandbox *sb = list_entry(it, struct sandbox, link);
+		/* What is on its way to or from a pause is kept: the first ends there by itself. */
+		bool resuming = sb->state == SANDBOX_BOOTING && sb->paused_ms;
+		if (sb->live && sb->state != SANDBOX_PAUSING)
+			sandbox_stop(sb, resuming ? &closing : NULL);
+	}
 }
 
 struct node *sandbox_node(const struct sandbox *sb)
@@ -432,9 +506,57 @@ enum sandbox_state sandbox_state(const struct sandbox *sb)
 	return sb->state;
 }
 
+bool sandbox_waits(const struct sandbox *sb)
+{
+	return sb->state < SANDBOX_STOPPING && sb->state != SANDBOX_RUNNING;
+}
+
 struct vmm *sandbox_vmm(const struct sandbox *sb)
 {
-	return sb->vmm;
+	return sb->place ? sb->place->vmm : NULL;
+}
+
+struct place *sandbox_place(const struct sandbox *sb)
+{
+	return sb->place;
+}
+
+const struct sandbox_spec *sandbox_spec(const struct sandbox *sb)
+{
+	return &sb->spec;
+}
+
+void sandbox_set_task(struct sandbox *sb, uint64_t pid, const char *linux_user)
+{
+	struct err e;
+	sb->task_pid = pid;
+	free(sb->task_user);
+	sb->task_user = linux_user ? strdup(linux_user) : NULL;
+	if (sandbox_store(sb, &e) < 0)
+		log_error("%s: %s", sb->id, e.text);
+}
+
+uint64_t sandbox_task(const struct sandbox *sb)
+{
+	return sb->task_pid;
+}
+
+void sandbox_detach_task(struct sandbox *sb)
+{
+	struct err e;
+	sb->spec.detached = true;
+	if (sandbox_store(sb, &e) < 0)
+		log_error("%s: %s", sb->id, e.text);
+}
+
+void sandbox_touch(struct sandbox *sb)
+{
+	sb->touched_ms = clock_mono_ms();
+}
+
+uint64_t sandbox_touched_ms(const struct sandbox *sb)
+{
+	return sb->touched_ms;
 }
 
 struct tasklog *sandbox_log(const struct sandbox *sb)
@@ -452,36 +574,11 @@ void sandbox_set_exit_code(struct sandbox *sb, int exit_code)
 	sb->exit_code = exit_code;
 }
 
-json_t *sandbox_to_json(const struct sandbox *sb)
-{
-	char started[CLOCK_RFC3339_SIZE], ended[CLOCK_RFC3339_SIZE];
-	clock_rfc3339(sb->started_ms, started);
-	json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:O, s:s}", "sandboxID", sb->id,
-			      "name", sandbox_name(sb), "state", state_names[sb->state], "image",
-			      sb->spec.image, "cpus", (int)sb->spec.cpus, "memoryMB",
-			      (json_int_t)sb->spec.memory_mib, "command", sb->spec.command,
-			      "startedAt", started);
-	if (j && sb->ended_ms) {
-		clock_rfc3339(sb->ended_ms, ended);
-		json_object_set_new(j, "endAt", json_string(ended));
-	}
-	if (j && sb->exit_code >= 0)
-		json_object_set_new(j, "exitCode", json_integer(sb->exit_code));
-	if (j && sb->reason)
-		json_object_set_new(j, "reason", json_string(sb->reason));
-	return j;
-}
-
 struct stream *sandbox_connect(struct sandbox *sb, uint16_t port, const struct stream_ops *ops,
 			       void *user, struct err *e)
 {
-	int fd;
-	int r = slot_connect(&sb->slot, port, &fd);
-	if (r < 0) {
-		err_sys(e, -r, "can't reach port %u of the guest", port);
-		return NULL;
-	}
-	return stream_adopt(sb->node->loop, fd, ops, user, e);
+	sandbox_touch(sb);
+	return place_connect(sb->place, port, ops, user, e);
 }
 
 void sandbox_attach(struct sandbox *sb, struct sandbox_link *l)

@@ -9,6 +9,7 @@
 #include "base/doc.h"
 #include "base/str.h"
 #include "daemon/exec.h"
+#include "daemon/grants.h"
 #include "http/envelope.h"
 
 struct served {
@@ -71,6 +72,10 @@ static void serve(struct sandbox *sb, struct http_exchange *x, const char *body,
 	if (!start) {
 		http_exchange_reply_error(
 			x, 400, "Start wants one envelope with a JSON message: %s", e.text);
+		return;
+	}
+	if (grants_set_variables(sb, start, &e) < 0) {
+		http_exchange_reply_error(x, 400, "%s", e.text);
 		return;
 	}
 	struct served *s = calloc(1, sizeof(*s));

@@ -15,7 +15,26 @@ static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS sandboxes ("
 	" id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, state TEXT NOT NULL, image TEXT NOT NULL,"
 	" command TEXT NOT NULL, cpus INTEGER NOT NULL, memory_mib INTEGER NOT NULL,"
-	" started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL, exit_code INTEGER NOT NULL, reason TEXT);";
+	" started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL, exit_code INTEGER NOT NULL, reason TEXT,"
+	" detail TEXT);"
+	"CREATE TABLE IF NOT EXISTS secrets ("
+	" name TEXT PRIMARY KEY, definition TEXT NOT NULL, sealed BLOB, made_ms INTEGER NOT NULL);";
+
+/* A store of before there was that column. */
+static int add_detail(sqlite3 *db)
+{
+	sqlite3_stmt *st;
+	int r = sqlite3_prepare_v2(db,
+				   "SELECT 1 FROM pragma_table_info('sandboxes') WHERE name = 'detail'",
+				   -1, &st, NULL);
+	if (r != SQLITE_OK)
+		return r;
+	bool there = sqlite3_step(st) == SQLITE_ROW;
+	sqlite3_finalize(st);
+	return there ? SQLITE_OK
+		     : sqlite3_exec(db, "ALTER TABLE sandboxes ADD COLUMN detail TEXT", NULL, NULL,
+				    NULL);
+}
 
 static int fail(struct store *s, struct err *e)
 {
@@ -31,7 +50,8 @@ struct store *store_open(const char *path, struct err *e)
 		return NULL;
 	}
 	if (sqlite3_open(path, &s->db) == SQLITE_OK &&
-	    sqlite3_exec(s->db, schema, NULL, NULL, NULL) == SQLITE_OK)
+	    sqlite3_exec(s->db, schema, NULL, NULL, NULL) == SQLITE_OK &&
+	    add_detail(s->db) == SQLITE_OK)
 		return s;
 	fail(s, e);
 	if (sqlite3_errcode(s->db) == SQLITE_NOTADB || sqlite3_errcode(s->db) == SQLITE_CORRUPT)
@@ -62,7 +82,7 @@ int store_put(struct store *s, const struct store_record *r, struct err *e)
 {
 	sqlite3_stmt *st;
 	if (sqlite3_prepare_v2(s->db,
-			       "INSERT OR REPLACE INTO sandboxes VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+			       "INSERT OR REPLACE INTO sandboxes VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
 			       -1, &st, NULL) != SQLITE_OK)
 		return fail(s, e);
 	const char *texts[] = {r->id, r->name, r->state, r->image, r->command};
@@ -75,6 +95,8 @@ int store_put(struct store *s, const struct store_record *r, struct err *e)
 	sqlite3_bind_int(st, 10, r->exit_code);
 	if (r->reason)
 		sqlite3_bind_text(st, 11, r->reason, -1, SQLITE_STATIC);
+	if (r->detail)
+		sqlite3_bind_text(st, 12, r->detail, -1, SQLITE_STATIC);
 	return finish(s, st, e);
 }
 
@@ -114,6 +136,72 @@ int store_each(struct store *s, void (*each)(void *user, const struct store_reco
 			.ended_ms = (uint64_t)sqlite3_column_int64(st, 8),
 			.exit_code = sqlite3_column_int(st, 9),
 			.reason = column_text(st, 10),
+			.detail = column_text(st, 11),
+		};
+		each(user, &r);
+	}
+	int r = step == SQLITE_DONE ? 0 : fail(s, e);
+	sqlite3_finalize(st);
+	return r;
+}
+
+/* What is written while this is FULL is on disk when it returns, and not only with the next
+ * checkpoint. */
+static int set_synchronous(struct store *s, bool full, struct err *e)
+{
+	const char *text = full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL";
+	return sqlite3_exec(s->db, text, NULL, NULL, NULL) == SQLITE_OK ? 0 : fail(s, e);
+}
+
+static int insert_secret(struct store *s, const struct store_secret *r, struct err *e)
+{
+	sqlite3_stmt *st;
+	if (sqlite3_prepare_v2(s->db, "INSERT OR REPLACE INTO secrets VALUES (?,?,?,?)", -1, &st,
+			       NULL) != SQLITE_OK)
+		return fail(s, e);
+	sqlite3_bind_text(st, 1, r->name, -1, SQLITE_STATIC);
+	sqlite3_bind_text(st, 2, r->definition, -1, SQLITE_STATIC);
+	if (r->sealed)
+		sqlite3_bind_blob64(st, 3, r->sealed, r->sealed_len, SQLITE_STATIC);
+	sqlite3_bind_int64(st, 4, (sqlite3_int64)r->made_ms);
+	return finish(s, st, e);
+}
+
+int store_put_secret(struct store *s, const struct store_secret *r, struct err *e)
+{
+	int done = set_synchronous(s, true, e);
+	if (done < 0)
+		return done;
+	done = insert_secret(s, r, e);
+	int after = set_synchronous(s, false, done < 0 ? NULL : e);
+	return done < 0 ? done : after;
+}
+
+int store_remove_secret(struct store *s, const char *name, struct err *e)
+{
+	sqlite3_stmt *st;
+	if (sqlite3_prepare_v2(s->db, "DELETE FROM secrets WHERE name = ?", -1, &st, NULL) !=
+	    SQLITE_OK)
+		return fail(s, e);
+	sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
+	return finish(s, st, e);
+}
+
+int store_each_secret(struct store *s, void (*each)(void *user, const struct store_secret *r),
+		      void *user, struct err *e)
+{
+	sqlite3_stmt *st;
+	if (sqlite3_prepare_v2(s->db, "SELECT * FROM secrets ORDER BY name", -1, &st, NULL) !=
+	    SQLITE_OK)
+		return fail(s, e);
+	int step;
+	while ((step = sqlite3_step(st)) == SQLITE_ROW) {
+		struct store_secret r = {
+			.name = column_text(st, 0),
+			.definition = column_text(st, 1),
+			.sealed = sqlite3_column_blob(st, 2),
+			.sealed_len = (size_t)sqlite3_column_bytes(st, 2),
+			.made_ms = (uint64_t)sqlite3_column_int64(st, 3),
 		};
 		each(user, &r);
 	}

@@ -63,6 +63,11 @@ struct tasklog *tasklog_open(const char *dir, struct err *e)
 	return NULL;
 }
 
+bool tasklog_is_empty(const struct tasklog *l)
+{
+	return l->generation == 1 && l->size == 0;
+}
+
 static void reader_free(struct reader *r)
 {
 	list_remove(&r->link);

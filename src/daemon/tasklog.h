@@ -23,6 +23,8 @@ void tasklog_close(struct tasklog *l); /* readers end */
  * stopped for its log. */
 void tasklog_append(struct tasklog *l, const void *payload, size_t n);
 
+bool tasklog_is_empty(const struct tasklog *l);
+
 /* No more will come: readers that follow reach the end. */
 void tasklog_finish(struct tasklog *l);
 
