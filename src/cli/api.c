@@ -207,20 +207,24 @@ void api_print_json(const json_t *j)
 	putchar('\n');
 }
 
+void api_print_line(const json_t *j)
+{
+	json_dumpf(j, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+	putchar('\n');
+}
+
 char *api_sandbox_path(const char *ref, const char *rest)
 {
 	auto_free char *encoded = http_percent_encode(ref, false);
 	return encoded ? str_printf("/sandboxes/%s%s", encoded, rest) : NULL;
 }
 
-static int need_running(const char *ref, json_t *sandbox, struct err *e)
+static int need_living(const char *ref, json_t *sandbox, struct err *e)
 {
 	const char *state = "running";
 	int r = doc_opt_string(sandbox, "state", &state, e);
 	if (r < 0)
 		return err_prefix(e, "spaced's answer cannot be read");
-	if (str_eq(state, "running"))
-		return 0;
 	if (str_eq(state, "exited") || str_eq(state, "failed"))
 		return err_set(
 			e, ESRCH,
@@ -228,8 +232,7 @@ static int need_running(const char *ref, json_t *sandbox, struct err *e)
 			ref, ref, ref);
 	if (str_eq(state, "stopping"))
 		return err_set(e, ESRCH, "%s is stopping", ref);
-	return err_set(e, EAGAIN, "%s is %s: try again when 'space ls' shows it running", ref,
-		       state);
+	return 0; /* a call waits for one that starts, and resumes one that is paused */
 }
 
 int api_sandbox_id(struct cli *cli, const char *ref, char **ret, struct err *e)
@@ -245,7 +248,7 @@ int api_sandbox_id(struct cli *cli, const char *ref, char **ret, struct err *e)
 	r = doc_want_string(sandbox, "sandboxID", &id, e);
 	if (r < 0)
 		return err_prefix(e, "spaced's answer cannot be read");
-	r = need_running(ref, sandbox, e);
+	r = need_living(ref, sandbox, e);
 	if (r < 0)
 		return r;
 	*ret = strdup(id);

@@ -32,7 +32,8 @@ int api_to_agent(struct http_head *head, const char *sandbox_id);
 int api_call(struct cli *cli, const char *method, const char *target, const json_t *body,
 	     json_t **ret, struct err *e);
 
-/* The id of a sandbox that runs, of which a name or an id is known; heap. */
+/* The id of a sandbox that runs or is paused (a call to its agent resumes it), of which a name or
+   an id is known; heap. */
 int api_sandbox_id(struct cli *cli, const char *ref, char **ret, struct err *e);
 
 /* "/sandboxes/REF" with what follows, encoded; heap, NULL: no memory. */
@@ -49,6 +50,9 @@ int api_call_async(struct cli *cli, const char *method, const char *target, cons
 /* Prints it indented to standard output; to a terminal in ASCII, so that nothing in it can steer
  * that. */
 void api_print_json(const json_t *j);
+
+/* Prints it as one line of ASCII to standard output. */
+void api_print_line(const json_t *j);
 
 /* Sets e from an answer of status 400 and more; returns -errno. */
 int api_error(unsigned status, const char *body, size_t n, struct err *e);

@@ -13,7 +13,7 @@
 /* Exit codes of our own; all others are the task's. */
 enum cli_exit {
 	CLI_OK = 0,
-	CLI_DAMAGED = 1,   /* audit verify found something */
+	CLI_DAMAGED = 1,   /* audit verify found something, a policy is wrong or denies */
 	CLI_TIMEOUT = 124, /* the task's time ran out */
 	CLI_FAILED = 125,  /* SPACE itself failed, or was called wrongly */
 	CLI_NOT_EXECUTABLE = 126,
@@ -42,7 +42,8 @@ struct verb {
 };
 
 extern const struct verb verb_run, verb_exec, verb_cp, verb_logs, verb_ls, verb_rm, verb_inspect,
-	verb_audit, verb_image, verb_doctor, verb_version, verb_help;
+	verb_pause, verb_resume, verb_snapshot, verb_fork, verb_template, verb_audit, verb_policy,
+	verb_secret, verb_grant, verb_image, verb_doctor, verb_version, verb_help;
 
 /*
  * For verbs whose words and flags may come in any order: calls flag(user, f, e) for each flag and
@@ -61,6 +62,9 @@ void verb_print_list(void);
 /* The whole program behind main(). */
 int cli_main(int argc, char **argv);
 
-/* Print "space: text" to standard error, made safe for a terminal; return CLI_FAILED. */
+/* Prints "space: text" to standard error, made safe for a terminal. */
+void cli_remark(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same for what went wrong; return CLI_FAILED. */
 int cli_fail(const struct err *e);
 int cli_fail_usage(const struct verb *v, const struct err *e); /* and where to read on */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* space exec: one more process in a sandbox that runs. */
+/* space exec: one more process in a sandbox. */
 #include <errno.h>
 #include <string.h>
 
@@ -71,6 +71,7 @@ static int attach(struct cli *cli, const struct process_options *o, const char *
 		.method = "POST",
 		.target = "/process.Process/Start",
 		.sandbox_id = id,
+		.sandbox_name = ref,
 		.user = o->user,
 		.timeout_ms = o->timeout_ms,
 		.content_type = "application/connect+json",
@@ -106,5 +107,5 @@ const struct verb verb_exec = {
 	"run one more command in a sandbox that runs",
 	exec_flags,
 	exec_verb,
-	"Exit codes are those of 'space run'.\n",
+	"A paused sandbox without secrets is resumed. Exit codes are those of 'space run'.\n",
 };

@@ -9,20 +9,23 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/decisions.h"
 #include "cli/events.h"
 #include "cli/task.h"
 
-enum { LOGS_FOLLOW = 1, LOGS_TAIL, LOGS_JSON };
+enum { LOGS_FOLLOW = 1, LOGS_TAIL, LOGS_JSON, LOGS_EGRESS };
 
 static const struct flag logs_flags[] = {
 	{LOGS_FOLLOW, 'f', "follow", FLAG_SWITCH, NULL, "go on until the task ends"},
 	{LOGS_TAIL, 'n', "tail", FLAG_VALUE, "N", "only the last N lines (all: everything)"},
+	{LOGS_EGRESS, 0, "egress", FLAG_SWITCH, NULL,
+	 "what its gateway let out and refused, instead"},
 	{LOGS_JSON, 0, "json", FLAG_SWITCH, NULL, "print events as lines of JSON"},
 	{0},
 };
 
 struct logs_options {
-	bool follow, json;
+	bool follow, json, egress;
 	uint64_t tail; /* UINT64_MAX: all */
 };
 
@@ -33,6 +36,8 @@ static int logs_flag(void *user, const struct flag_found *f, struct err *e)
 		o->follow = f->on;
 	else if (f->id == LOGS_JSON)
 		o->json = f->on;
+	else if (f->id == LOGS_EGRESS)
+		o->egress = f->on;
 	else if (str_eq(f->value, "all"))
 		o->tail = UINT64_MAX;
 	else if (str_to_u64(f->value, 0, INT64_MAX, &o->tail) < 0)
@@ -115,13 +120,18 @@ static int logs_verb(struct cli *cli, const struct verb *self, int argc, char **
 		return CLI_OK;
 	if (r == 0 && count != 1)
 		r = err_set(&e, EINVAL, "name one sandbox");
+	if (r == 0 && o.egress && o.tail != UINT64_MAX)
+		r = err_set(&e, EINVAL, "--egress and --tail exclude each other");
 	if (r < 0)
 		return cli_fail_usage(self, &e);
+	if (o.egress)
+		return decisions_show(cli, argv[0], o.follow, o.json);
 	auto_free char *all = api_sandbox_path(argv[0], "/logs");
 	auto_free char *follow = api_sandbox_path(argv[0], "/logs?follow=true");
 	struct task_spec spec = {
 		.method = "GET",
 		.target = o.follow ? follow : all,
+		.sandbox_name = argv[0],
 		.json = o.json,
 	};
 	if (!all || !follow)
@@ -136,6 +146,12 @@ static int logs_verb(struct cli *cli, const struct verb *self, int argc, char **
 }
 
 const struct verb verb_logs = {
-	"logs", "[-f] [--tail N] SANDBOX", "show what a task has printed", logs_flags, logs_verb,
-	NULL,
+	"logs",
+	"[-f] [--tail N] [--egress] SANDBOX",
+	"show what a task has printed",
+	logs_flags,
+	logs_verb,
+	"--egress has one line for each decision of the gateway, from the audit log: time, ALLOW or DENY, what was\n"
+	"asked for, how it ended, and by which rule and with which secret, or why not. With -f a request is shown\n"
+	"when it is let out, and again (END) when it is over.\n",
 };

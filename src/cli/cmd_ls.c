@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* space ls: the sandboxes there are, in columns as wide as what stands in them. */
+/* space ls: the sandboxes there are, in a line for each. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/str.h"
 #include "cli/api.h"
 #include "cli/cli.h"
+#include "cli/table.h"
 #include "cli/text.h"
 
 enum { LS_JSON = 1, LS_QUIET };
@@ -27,10 +26,6 @@ static const char *const titles[COLUMNS] = {
 	"NAME", "ID", "STATE", "IMAGE", "CPUS", "MEMORY", "AGE", "COMMAND",
 };
 
-struct row {
-	char *cell[COLUMNS];
-};
-
 struct ls_options {
 	bool json, quiet;
 };
@@ -43,36 +38,17 @@ static int ls_flag(void *user, const struct flag_found *f, struct err *e)
 	return 0;
 }
 
-static char *text_of(const json_t *sandbox, const char *key)
-{
-	const char *s = json_string_value(json_object_get(sandbox, key));
-	return text_safe(s ? s : "-", s ? strlen(s) : 1);
-}
-
-static char *age_of(const json_t *sandbox)
-{
-	struct tm tm = {0};
-	const char *s = json_string_value(json_object_get(sandbox, "startedAt"));
-	if (!s || !strptime(s, "%Y-%m-%dT%H:%M:%S", &tm))
-		return strdup("-");
-	int64_t age = (int64_t)(clock_wall_ms() / 1000) - timegm(&tm);
-	age = age < 0 ? 0 : age;
-	if (age < 120)
-		return str_printf("%llds", (long long)age);
-	if (age < 2 * 3600)
-		return str_printf("%lldm", (long long)age / 60);
-	return age < 2 * 86400 ? str_printf("%lldh", (long long)age / 3600)
-			       : str_printf("%lldd", (long long)age / 86400);
-}
-
-/* "exited (3)" where there is a code to tell. */
+/* "exited (3)" where there is a code to tell, "paused (5m)" where it is known since when. */
 static char *state_of(const json_t *sandbox)
 {
-	auto_free char *state = text_of(sandbox, "state");
+	auto_free char *state = table_text(sandbox, "state");
 	json_t *code = json_object_get(sandbox, "exitCode");
-	if (!state || !json_is_integer(code))
+	if (state && json_is_integer(code))
+		return str_printf("%s (%lld)", state, (long long)json_integer_value(code));
+	if (!str_eq(state, "paused") || !json_is_string(json_object_get(sandbox, "pausedAt")))
 		return take_ptr(state);
-	return str_printf("%s (%lld)", state, (long long)json_integer_value(code));
+	auto_free char *age = table_age(sandbox, "pausedAt");
+	return age ? str_printf("paused (%s)", age) : NULL;
 }
 
 static char *command_of(const json_t *sandbox)
@@ -93,51 +69,27 @@ static char *command_of(const json_t *sandbox)
 	return str_printf("%.*s...", (int)cut, safe);
 }
 
-static void row_fill(struct row *row, const json_t *sandbox)
-{
-	long long memory = (long long)json_integer_value(json_object_get(sandbox, "memoryMB"));
-	long long cpus = (long long)json_integer_value(json_object_get(sandbox, "cpus"));
-	*row = (struct row){{
-		text_of(sandbox, "name"),
-		text_of(sandbox, "sandboxID"),
-		state_of(sandbox),
-		text_of(sandbox, "image"),
-		str_printf("%lld", cpus),
-		str_printf("%lldM", memory),
-		age_of(sandbox),
-		command_of(sandbox),
-	}};
-}
-
-static void print_row(const char *const cell[COLUMNS], const size_t width[COLUMNS])
-{
-	for (size_t i = 0; i < COLUMNS; i++)
-		printf("%-*s%s", i + 1 < COLUMNS ? (int)width[i] : 0, cell[i] ? cell[i] : "",
-		       i + 1 < COLUMNS ? "  " : "\n");
-}
-
 static int print_table(const json_t *list, struct err *e)
 {
-	size_t count = json_array_size(list);
-	auto_free struct row *rows = calloc(count + 1, sizeof(*rows));
-	if (!rows)
+	struct table t;
+	size_t i;
+	json_t *sandbox;
+	if (table_init(&t, titles, COLUMNS, json_array_size(list)) < 0)
 		return err_set(e, ENOMEM, "out of memory");
-	size_t width[COLUMNS];
-	for (size_t c = 0; c < COLUMNS; c++)
-		width[c] = strlen(titles[c]);
-	for (size_t i = 0; i < count; i++) {
-		row_fill(&rows[i], json_array_get(list, i));
-		for (size_t c = 0; c < COLUMNS; c++) {
-			size_t n = rows[i].cell[c] ? strlen(rows[i].cell[c]) : 0;
-			width[c] = n > width[c] ? n : width[c];
-		}
+	json_array_foreach((json_t *)list, i, sandbox)
+	{
+		char **cell = table_row(&t, i);
+		cell[0] = table_text(sandbox, "name");
+		cell[1] = table_text(sandbox, "sandboxID");
+		cell[2] = state_of(sandbox);
+		cell[3] = table_text(sandbox, "image");
+		cell[4] = table_number(sandbox, "cpus", "");
+		cell[5] = table_number(sandbox, "memoryMB", "M");
+		cell[6] = table_age(sandbox, "startedAt");
+		cell[7] = command_of(sandbox);
 	}
-	print_row(titles, width);
-	for (size_t i = 0; i < count; i++) {
-		print_row((const char *const *)rows[i].cell, width);
-		for (size_t c = 0; c < COLUMNS; c++)
-			free(rows[i].cell[c]);
-	}
+	table_print(&t);
+	table_done(&t);
 	return 0;
 }
 
@@ -161,7 +113,7 @@ static int ls_verb(struct cli *cli, const struct verb *self, int argc, char **ar
 		api_print_json(list);
 	} else if (r == 0 && o.quiet) {
 		for (size_t i = 0; i < json_array_size(list); i++) {
-			auto_free char *id = text_of(json_array_get(list, i), "sandboxID");
+			auto_free char *id = table_text(json_array_get(list, i), "sandboxID");
 			puts(id ? id : "");
 		}
 	} else if (r == 0) {

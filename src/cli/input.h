@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "cli/api.h"
 #include "cli/watch.h"
 
@@ -18,6 +19,9 @@ struct input {
 	bool watching;              /* watch is initialised */
 	struct http_client *client; /* kept between pieces; NULL: none */
 	unsigned status;
+	const char *target; /* of the call that is under way, with body */
+	struct buf body;
+	uv_timer_t again;
 	bool closing; /* CloseStdin is on its way */
 	bool over;
 	void (*failed)(void *user, const struct err *why);

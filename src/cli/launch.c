@@ -26,6 +26,7 @@
 #define LOG_KEPT   (1 << 20) /* bytes of an old spaced's words that are kept */
 #define START_MS   10000     /* from the fork to a listening spaced */
 #define RETRY_MS   100       /* between looks at a socket that is there but refuses */
+#define OTHER_MS   500       /* until another spaced listens, which may be ending instead */
 #define CONNECT_MS 10000     /* when spaced's backlog is full */
 #define ENV_MAX    32        /* variables that spaced gets */
 #define READY_FD   3         /* its number in spaced */
@@ -84,9 +85,9 @@ char *launch_find(const char *program)
  * Secrets are in there. */
 static void spaced_environment(char *env[])
 {
-	static const char *const kept[] = {
-		"SPACE_STATE_DIR", "SPACE_RUN_DIR", "SPACE_LIBEXEC", "SPACE_RECIPES", "TZ",
-		"ASAN_OPTIONS",    "UBSAN_OPTIONS"};
+	static const char *const kept[] = {"SPACE_STATE_DIR", "SPACE_RUN_DIR", "SPACE_LIBEXEC",
+					   "SPACE_RECIPES",   "SPACE_CONFIG",  "TZ",
+					   "ASAN_OPTIONS",    "UBSAN_OPTIONS"};
 	size_t n = 0;
 	env[n++] = (char *)"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 	env[n++] = (char *)"LANG=C.UTF-8";
@@ -204,31 +205,45 @@ static int start_error(const char *log_path, struct err *e)
 	return err_set(e, EIO, "spaced did not start: %.300s (all of it: %s)", said, log_path);
 }
 
-static int start(const struct cli *cli, int *ret_fd, struct err *e)
+/* A code for which nobody_listens(): another spaced was there, and ended instead of listening. */
+static int start_one(const struct cli *cli, const char *log_path, uint64_t deadline_ms, int *ret_fd,
+		     struct err *e)
 {
-	auto_free char *log_path = str_printf("%s/spaced.log", cli->run_dir);
-	if (!log_path)
-		return err_set(e, ENOMEM, "out of memory");
-	uint64_t deadline_ms = clock_mono_ms() + START_MS;
 	pid_t pid = -1;
 	auto_fd int ready = -1;
 	int r = spawn(cli, log_path, &pid, &ready, e);
 	if (r < 0)
-		return r;
+		return -EIO;
 	r = wait_ready(ready, deadline_ms);
 	if (r == 0) {
 		int status = 0;
 		waitpid(pid, &status, 0);
 		if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
 			return start_error(log_path, e);
-		r = wait_socket(cli, deadline_ms, ret_fd);
+		uint64_t soon_ms = clock_mono_ms() + OTHER_MS;
+		r = wait_socket(cli, soon_ms < deadline_ms ? soon_ms : deadline_ms, ret_fd);
 	} else if (r > 0) {
 		r = try_connect(cli, ret_fd);
 	}
 	if (r == -ETIMEDOUT)
 		return err_set(e, ETIMEDOUT, "spaced did not listen within %d s; see %s",
 			       START_MS / 1000, log_path);
-	return r < 0 ? connect_error(cli, r, e) : 0;
+	if (r < 0)
+		connect_error(cli, r, e);
+	return r;
+}
+
+static int start(const struct cli *cli, int *ret_fd, struct err *e)
+{
+	auto_free char *log_path = str_printf("%s/spaced.log", cli->run_dir);
+	if (!log_path)
+		return err_set(e, ENOMEM, "out of memory");
+	uint64_t deadline_ms = clock_mono_ms() + START_MS;
+	int r;
+	do
+		r = start_one(cli, log_path, deadline_ms, ret_fd, e);
+	while (nobody_listens(r) && clock_mono_ms() < deadline_ms);
+	return r;
 }
 
 int launch_connect(const struct cli *cli, int *ret_fd, struct err *e)

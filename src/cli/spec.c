@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "cli/value.h"
 
 #define FILE_MAX (1 << 20) /* bytes of a policy or of a file of variables */
 
@@ -61,47 +62,51 @@ int spec_env_file(json_t *envs, const char *path, struct err *e)
 	return 0;
 }
 
-static int split_hosts(const char *list, json_t *hosts, struct err *e)
+int spec_list(json_t *list, const char *what, const char *text, struct err *e)
 {
-	auto_free char *copy = strdup(list);
+	auto_free char *copy = strdup(text);
 	if (!copy)
 		return err_set(e, ENOMEM, "out of memory");
-	for (char *rest = copy, *host; (host = strsep(&rest, ","));) {
-		if (!*host || !str_is_utf8(host, strlen(host)))
-			return err_set(e, EINVAL, "an empty or unreadable host in '%.200s'", list);
-		if (json_array_append_new(hosts, json_string(host)) < 0)
+	for (char *rest = copy, *word; (word = strsep(&rest, ","));) {
+		if (!*word || !str_is_utf8(word, strlen(word)))
+			return err_set(e, EINVAL, "an empty or unreadable %s in '%.200s'", what,
+				       text);
+		if (json_array_append_new(list, json_string(word)) < 0)
 			return err_set(e, ENOMEM, "out of memory");
 	}
 	return 0;
 }
 
+static int add_secret(json_t *secrets, json_t *secret, struct err *e)
+{
+	return json_array_append_new(secrets, secret) < 0 ? err_set(e, ENOMEM, "out of memory") : 0;
+}
+
 int spec_secret(json_t *secrets, const char *text, struct err *e)
 {
-	const char *at = strchr(text, '@');
-	if (!at || !at[1])
-		return err_set(
-			e, EINVAL,
-			"a secret is NAME@host[,host]: its value comes from the variable NAME");
-	auto_free char *name = strndup(text, (size_t)(at - text));
+	size_t n = strcspn(text, "@");
+	auto_free char *name = strndup(text, n);
 	if (!name)
 		return err_set(e, ENOMEM, "out of memory");
-	/* NAME=value@host is an easy slip; the text must not be repeated then. */
-	if (!str_is_env_name(name))
-		return err_set(e, EINVAL,
-			       "what stands before the '@' of a secret is the name of a "
-			       "variable that holds its value");
-	const char *value = getenv(name);
-	if (!value || !*value)
-		return err_set(e, EINVAL, "the variable %s is %s: export the secret's value in it",
-			       name, value ? "empty" : "not set");
-	if (!str_is_utf8(value, strlen(value)))
-		return err_set(e, EINVAL, "the value of %s is not valid UTF-8", name);
-	auto_json json_t *hosts = json_array();
-	int r = split_hosts(at + 1, hosts, e);
+	/* NAME=value and NAME=value@host are easy slips; the text must not be repeated then. */
+	if (!str_is_env_name(name) || (text[n] && !text[n + 1]))
+		return err_set(
+			e, EINVAL,
+			"--secret takes NAME, of 'space secret ls', or NAME@HOST[,HOST], for "
+			"the value of our variable NAME; never the value itself");
+	if (!text[n])
+		return add_secret(secrets, json_pack("{s:s, s:s}", "name", name, "stored", name),
+				  e);
+	auto_json json_t *values = NULL, *hosts = json_array();
+	if (value_from_env(name, VALUE_TEXT, NULL, &values, e) < 0)
+		return -EINVAL;
+	int r = spec_list(hosts, "host", text + n + 1, e);
 	if (r < 0)
 		return r;
-	json_t *secret = json_pack("{s:s, s:O, s:s}", "name", name, "hosts", hosts, "value", value);
-	return json_array_append_new(secrets, secret) < 0 ? err_set(e, ENOMEM, "out of memory") : 0;
+	auto_json json_t *value = value_of_entry(values);
+	return add_secret(
+		secrets, json_pack("{s:s, s:O, s:O}", "name", name, "hosts", hosts, "value", value),
+		e);
 }
 
 int spec_user(const char *text, const char **ret, struct err *e)

@@ -14,9 +14,13 @@ int spec_env_file(json_t *envs, const char *path, struct err *e);
 
 /*
  * Adds {"name","hosts","value"} for NAME@host[,host] to an array; the value is our variable NAME.
- * -EINVAL when the spelling is wrong or the variable is unset or empty; e never holds the value.
+ * For NAME alone {"name","stored"}: the node has it. -EINVAL when the spelling is wrong or the
+ * variable is unset or empty; e never holds the value.
  */
 int spec_secret(json_t *secrets, const char *text, struct err *e);
+
+/* Adds what stands between commas to an array; what is for errors: "host". -EINVAL. */
+int spec_list(json_t *list, const char *what, const char *text, struct err *e);
 
 /* The user that --user names. A group of its own, as docker has it behind a colon, can't be given.
  * -EINVAL. */

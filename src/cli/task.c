@@ -21,6 +21,7 @@
 #include "base/str.h"
 #include "cli/events.h"
 #include "cli/input.h"
+#include "cli/launch.h"
 #include "cli/sink.h"
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -40,13 +41,15 @@ struct task {
 	struct input input;
 	uv_signal_t signals[FORWARDED];
 	bool watched[FORWARDED];
-	char *sandbox_id; /* when known */
-	uint64_t pid;     /* 0: not started */
+	char *sandbox_id;   /* when known */
+	char *sandbox_name; /* the same */
+	uint64_t pid;       /* 0: not started */
 	uint64_t skip_lines;
 	unsigned interrupts;
 	int last_signal;
 	unsigned calls; /* signals and deletions that were not answered yet */
 	bool ended;     /* the process's end was told */
+	bool cut;       /* exec: its connection was, without a word */
 	int code;
 };
 
@@ -115,15 +118,18 @@ static void task_fail(struct task *t, const struct err *e)
 }
 
 /* A process that is gone already (404) has an end that will be told; an agent that doesn't answer
- * has not. */
+ * has not; a paused sandbox (409) takes no signal, and who sent it is told what to do. */
 static void signal_sent(void *user, unsigned status, const char *body, size_t n,
 			const struct err *why)
 {
 	struct task *t = user;
 	t->calls--;
-	(void)body;
-	(void)n;
 	(void)why;
+	if (t->state == TASK_RUNNING && status == 409) {
+		struct err e = {0};
+		api_error(status, body, n, &e);
+		cli_fail(&e);
+	}
 	if (t->state == TASK_RUNNING && !t->ended && (status == 0 || status >= 500))
 		task_break(t, CLI_SIGNAL + t->last_signal);
 }
@@ -297,8 +303,11 @@ static bool on_event(void *user, json_t *event)
 		return false;
 	json_t *sandbox = json_object_get(event, "sandbox");
 	const char *id = json_string_value(json_object_get(sandbox, "sandboxID"));
+	const char *name = json_string_value(json_object_get(sandbox, "name"));
 	if (id && !t->sandbox_id)
 		t->sandbox_id = strdup(id);
+	if (name && !t->sandbox_name)
+		t->sandbox_name = strdup(name);
 	json_t *start = json_object_get(event, "start");
 	if (start)
 		on_start(t, start);
@@ -333,11 +342,20 @@ static int error_code(const struct task *t, const char *code, const struct err *
 {
 	if (!t->spec->forwards) /* logs: how the task ended is part of what they tell */
 		return code && !str_eq(code, "refused") ? CLI_OK : CLI_FAILED;
-	if (str_eq(code, "deadline_exceeded"))
+	if (str_eq(code, "deadline_exceeded") || str_eq(code, "paused"))
 		return CLI_TIMEOUT;
 	if (t->pid || str_eq(code, "refused"))
 		return CLI_FAILED;
 	return str_eq(code, "invalid_argument") ? spawn_error_code(why->text) : CLI_FAILED;
+}
+
+static void tell_paused(const struct task *t, struct err *e)
+{
+	const char *name = t->sandbox_name         ? t->sandbox_name
+			   : t->spec->sandbox_name ? t->spec->sandbox_name
+						   : t->sandbox_id;
+	if (name)
+		err_set(e, EAGAIN, "%s is paused; 'space resume %s' goes on", name, name);
 }
 
 static void on_over(void *user, const char *code, const struct err *why)
@@ -355,13 +373,46 @@ static void on_over(void *user, const char *code, const struct err *why)
 		task_over(t, t->code);
 		return;
 	}
+	if (!code && t->spec->sandbox_id && t->pid) {
+		t->cut = true;
+		task_over(t, CLI_FAILED);
+		return;
+	}
 	int exit_code = error_code(t, code, why);
 	struct err e = *why;
-	if (!code && t->spec->sandbox_id && t->pid) /* spaced's end would be the sandbox's, too */
-		err_set(&e, EIO, "the sandbox ended before the command did");
+	if (str_eq(code, "paused"))
+		tell_paused(t, &e);
 	if (exit_code != CLI_TIMEOUT || !t->spec->quiet)
 		cli_fail(&e);
 	task_over(t, exit_code);
+}
+
+/* An exec was cut off: with its sandbox, by a pause, or because spaced is gone. Tells which. */
+static int explain_cut(struct task *t)
+{
+	struct err e = {0}, none = {0};
+	auto_json json_t *sandbox = NULL;
+	auto_free char *path = api_sandbox_path(t->sandbox_id, "");
+	int fd;
+	if (!path || launch_connect_running(t->cli, &fd, &e) < 0) {
+		err_set(&e, EIO, "lost the connection to spaced; the command may still run");
+		return cli_fail(&e);
+	}
+	close(fd);
+	const char *state = "exited";
+	if (api_call(t->cli, "GET", path, NULL, &sandbox, &none) == 0)
+		doc_opt_string(sandbox, "state", &state, NULL);
+	if (str_eq(state, "paused") || str_eq(state, "pausing")) {
+		tell_paused(t, &e);
+		if (!t->spec->quiet)
+			cli_fail(&e);
+		return CLI_TIMEOUT;
+	}
+	if (str_eq(state, "running"))
+		err_set(&e, EIO, "lost the connection to the command, which may still run");
+	else
+		err_set(&e, EIO, "the sandbox ended before the command did");
+	return cli_fail(&e);
 }
 
 static const struct events_ops events_ops = {.event = on_event, .over = on_over};
@@ -422,7 +473,10 @@ static void task_done(struct task *t)
 		if (t->watched[i])
 			uv_close((uv_handle_t *)&t->signals[i], NULL);
 	uv_run(&t->cli->loop, UV_RUN_NOWAIT); /* handles inside *t are closed by this */
+	if (t->spec->ret_sandbox_id)
+		*t->spec->ret_sandbox_id = take_ptr(t->sandbox_id);
 	free(t->sandbox_id);
+	free(t->sandbox_name);
 	/* An answer may still come to it until our process ends, which is soon. */
 	if (!t->calls)
 		free(t);
@@ -445,7 +499,7 @@ int task_attach(struct cli *cli, const struct task_spec *spec)
 	if (begin(t, &e) == 0) {
 		while (t->state != TASK_OVER)
 			uv_run(&cli->loop, UV_RUN_DEFAULT); /* signal handles keep it waiting */
-		code = t->code;
+		code = t->cut ? explain_cut(t) : t->code;
 	} else {
 		code = cli_fail(&e);
 	}

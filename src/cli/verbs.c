@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,10 @@
 #include "cli/text.h"
 
 static const struct verb *const verbs[] = {
-	&verb_run,     &verb_exec,  &verb_cp,    &verb_logs,   &verb_ls,      &verb_rm,
-	&verb_inspect, &verb_audit, &verb_image, &verb_doctor, &verb_version, &verb_help,
+	&verb_run,     &verb_exec,     &verb_cp,     &verb_logs,    &verb_ls,
+	&verb_rm,      &verb_pause,    &verb_resume, &verb_fork,    &verb_snapshot,
+	&verb_inspect, &verb_audit,    &verb_policy, &verb_secret,  &verb_grant,
+	&verb_image,   &verb_template, &verb_doctor, &verb_version, &verb_help,
 };
 
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
@@ -69,11 +72,22 @@ void verb_print_help(const struct verb *v)
 		printf("\n%s", v->more);
 }
 
+void cli_remark(const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	auto_free char *text = NULL;
+	if (vasprintf(&text, fmt, args) < 0)
+		text = NULL;
+	va_end(args);
+	fputs("space: ", stderr);
+	text_put(stderr, text ? text : "out of memory");
+	fputc('\n', stderr);
+}
+
 int cli_fail(const struct err *e)
 {
-	fputs("space: ", stderr);
-	text_put(stderr, e->text);
-	fputc('\n', stderr);
+	cli_remark("%s", e->text);
 	return CLI_FAILED;
 }
 
