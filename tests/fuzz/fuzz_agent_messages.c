@@ -9,11 +9,13 @@
 
 #include "agent/input_message.h"
 #include "agent/path.h"
+#include "agent/selector.h"
 #include "agent/settings.h"
 #include "agent/start_request.h"
 #include "agent/text.h"
 #include "agent/user.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 static void settings(const char *text, size_t n)
 {
@@ -48,6 +50,16 @@ static void start(const char *text, size_t n)
 	if (start_directory(&req, &none, &user, &cwd, &e) == 0 && cwd[0] != '/')
 		abort();
 	start_request_done(&req);
+}
+
+/* SendInput's message, as the calls that only name a process read it. */
+static void selector(const char *text, size_t n)
+{
+	struct selector s;
+	struct err e = {0};
+	auto_json json_t *message = doc_parse_json(text, n, &e);
+	if (message && selector_read(message, &s, &e) == 0 && !s.tag && s.pid < 1)
+		abort();
 }
 
 /* White space in front makes a body long enough for the short way. */
@@ -86,7 +98,7 @@ static void texts(const char *text)
 	auto_free char *path = NULL, *user = NULL;
 	auto_json json_t *json = text_to_json(text);
 	int64_t ns;
-	text_timestamp(text, &ns);
+	clock_from_rfc3339(text, &ns);
 	text_basic_user(text, &user);
 	if (!json)
 		abort();
@@ -113,6 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		break;
 	case 2:
 		input((const char *)data + 1, n - 1);
+		selector((const char *)data + 1, n - 1);
 		break;
 	case 3:
 		users(text);

@@ -27,7 +27,7 @@ static void check_answer(const uint8_t *p, size_t n, const struct dns_query *q,
 	require(r == 0);
 	require(out.len >= 12 && out.len <= q->udp_size);
 	require(memcmp(out.data, p, 2) == 0);
-	require((out.data[2] & 0x80) && (out.data[3] & 15) == (uint8_t)rcode);
+	require((out.data[2] & 0x80) && (out.data[3] & 15) == (rcode & 15));
 	require(memcmp(out.data + 12, p + 12, q->question_end - 12) == 0);
 
 	struct dns_query again;
@@ -45,7 +45,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(q.question_end >= 12 && q.question_end <= size);
 	require(q.udp_size >= 512 && q.udp_size <= DNS_MESSAGE_MAX);
 	if (r < 0) {
-		check_answer(data, size, &q, r == -EINVAL ? DNS_FORMERR : DNS_NOTIMP, NULL, NULL);
+		check_answer(data, size, &q,
+			     r == -EINVAL    ? DNS_FORMERR
+			     : r == -ENOTSUP ? DNS_NOTIMP
+					     : DNS_BADVERS,
+			     NULL, NULL);
+		require(r != -EPROTONOSUPPORT || q.edns);
 		return 0;
 	}
 	size_t n = strlen(q.name);
@@ -54,7 +59,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		require(q.name[i] > 0x20 && q.name[i] < 0x7f &&
 			!(q.name[i] >= 'A' && q.name[i] <= 'Z'));
 	check_answer(data, size, &q, DNS_NOERROR, &a, NULL);
+	check_answer(data, size, &q, DNS_NOERROR, NULL, NULL); /* NODATA: AAAA, HTTPS, SVCB */
 	check_answer(data, size, &q, DNS_NXDOMAIN, NULL, NULL);
+	check_answer(data, size, &q, DNS_NOERROR, NULL, q.name);
+	q.udp_size = DNS_MESSAGE_MAX; /* over TCP */
 	check_answer(data, size, &q, DNS_NOERROR, NULL, q.name);
 	return 0;
 }

@@ -52,7 +52,13 @@ static void on_failed(void *user, const struct err *why)
 	k->c = NULL;
 }
 
-static const struct http_call_ops call_ops = {on_head, on_body, on_end, on_drained, on_failed};
+static const struct http_call_ops call_ops = {
+	.head = on_head,
+	.body = on_body,
+	.end = on_end,
+	.drained = on_drained,
+	.failed = on_failed,
+};
 
 static void on_closed(void *user)
 {

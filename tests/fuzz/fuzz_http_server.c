@@ -44,7 +44,12 @@ static void on_gone(void *user)
 	v->x = NULL;
 }
 
-static const struct http_exchange_ops exchange_ops = {on_body, on_body_end, on_drained, on_gone};
+static const struct http_exchange_ops exchange_ops = {
+	.body = on_body,
+	.body_end = on_body_end,
+	.drained = on_drained,
+	.gone = on_gone,
+};
 
 static void on_request(void *user, struct http_exchange *x)
 {

@@ -32,6 +32,19 @@ static void check_path(const char *target)
 	require(strcmp(path, again) == 0 && !query);
 }
 
+static void check_url(const char *url)
+{
+	struct policy_dest dest;
+	char *path = NULL;
+	struct err e = {0};
+	if (policy_dest_from_url(url, &dest, &path, &e) < 0) {
+		require(e.code != 0 && e.text[0] && !path);
+		return;
+	}
+	require(dest.port && path == dest.path && !dest.host[0] == (dest.address.family != 0));
+	free(path);
+}
+
 static void check_host(const char *s, size_t n)
 {
 	char host[POLICY_HOST_MAX], again[POLICY_HOST_MAX], pattern[POLICY_PATTERN_MAX];
@@ -55,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	s[size] = '\0';
 	check_path(s);
 	check_host(s, size);
+	check_url(s);
 	struct policy *p = policy_new_empty();
 	policy_allow(p, s, NULL);
 	policy_free(p);
