@@ -6,17 +6,20 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "agent/event.h"
 #include "agent/input_message.h"
+#include "agent/selector.h"
 #include "agent/settings.h"
 #include "agent/signals.h"
 #include "agent/start_request.h"
 #include "agent/text.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "http/envelope.h"
 
@@ -212,13 +215,13 @@ static void timestamps(void **state)
 {
 	int64_t ns;
 	(void)state;
-	assert_int_equal(text_timestamp("1970-01-01T00:00:00Z", &ns), 0);
+	assert_int_equal(clock_from_rfc3339("1970-01-01T00:00:00Z", &ns), 0);
 	assert_int_equal(ns, 0);
-	assert_int_equal(text_timestamp("2026-11-30T17:12:06.886Z", &ns), 0);
+	assert_int_equal(clock_from_rfc3339("2026-11-30T17:12:06.886Z", &ns), 0);
 	assert_int_equal(ns, 1796058726886000000);
-	assert_int_equal(text_timestamp("2026-11-30t19:12:06.886000001+02:00", &ns), 0);
+	assert_int_equal(clock_from_rfc3339("2026-11-30t19:12:06.886000001+02:00", &ns), 0);
 	assert_int_equal(ns, 1796058726886000001);
-	assert_int_equal(text_timestamp("2026-11-30T16:42:06.9-00:30", &ns), 0);
+	assert_int_equal(clock_from_rfc3339("2026-11-30T16:42:06.9-00:30", &ns), 0);
 	assert_int_equal(ns, 1796058726900000000);
 	static const char *const bad[] = {
 		"",
@@ -244,7 +247,22 @@ static void timestamps(void **state)
 		" 2026-11-30T17:12:06Z",
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_int_equal(text_timestamp(bad[i], &ns), -EINVAL);
+		assert_int_equal(clock_from_rfc3339(bad[i], &ns), -EINVAL);
+}
+
+static void timestamps_agree_with_the_calendar_of_libc(void **state)
+{
+	(void)state;
+	for (int64_t want = 0; want < 7258118400; want += 86400 * 13 + 4321) { /* to 2200 */
+		time_t seconds = (time_t)want;
+		char text[32];
+		struct tm tm;
+		int64_t ns;
+		gmtime_r(&seconds, &tm);
+		strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+		assert_int_equal(clock_from_rfc3339(text, &ns), 0);
+		assert_int_equal(ns, want * 1000000000);
+	}
 }
 
 static void basic_users(void **state)
@@ -302,6 +320,68 @@ static void settings_are_taken_and_kept(void **state)
 	settings_done(&s);
 }
 
+static void thawed_settings_are_never_old(void **state)
+{
+	static const char first[] =
+		"{\"accessToken\":\"a\",\"timestamp\":\"2026-11-30T17:12:06Z\"}";
+	static const char thawed[] =
+		"{\"accessToken\":\"b\",\"timestamp\":\"2026-11-30T17:12:05Z\",\"thawed\":true}";
+	static const char between[] =
+		"{\"accessToken\":\"c\",\"timestamp\":\"2026-11-30T17:12:05.5Z\",\"thawed\":false}";
+	struct settings_request req;
+	struct settings s = {0};
+	(void)state;
+	assert_int_equal(settings_read(first, strlen(first), &req, NULL), 0);
+	assert_false(req.thawed);
+	assert_true(settings_take(&s, &req));
+	settings_request_done(&req);
+	assert_int_equal(settings_read(thawed, strlen(thawed), &req, NULL), 0);
+	assert_true(req.thawed);
+	assert_true(settings_take(&s, &req));
+	settings_request_done(&req);
+	assert_string_equal(s.token, "b");
+	assert_int_equal(settings_read(between, strlen(between), &req, NULL), 0);
+	assert_true(settings_take(&s, &req)); /* newer than what the new host has said */
+	settings_request_done(&req);
+	assert_string_equal(s.token, "c");
+	settings_done(&s);
+}
+
+static int select_from(const char *text, struct selector *ret)
+{
+	struct err e = {0};
+	auto_json json_t *message = json_loads(text, JSON_DECODE_ANY, NULL);
+	int r = selector_read(message, ret, &e);
+	assert_int_equal(r, -e.code);
+	return r;
+}
+
+static void selectors(void **state)
+{
+	struct selector s;
+	struct err e = {0};
+	(void)state;
+	assert_int_equal(select_from("{\"process\":{\"pid\":2147483647}}", &s), 0);
+	assert_null(s.tag);
+	assert_int_equal(s.pid, 2147483647);
+	auto_json json_t *by_tag = json_loads("{\"process\":{\"pid\":5,\"tag\":\"t\"}}", 0, NULL);
+	assert_int_equal(selector_read(by_tag, &s, &e), 0);
+	assert_string_equal(s.tag, "t");
+	static const char *const bad[] = {"{}",
+					  "[]",
+					  "5",
+					  "{\"process\":null}",
+					  "{\"process\":[]}",
+					  "{\"process\":{}}",
+					  "{\"process\":{\"pid\":0}}",
+					  "{\"process\":{\"pid\":-1}}",
+					  "{\"process\":{\"pid\":2147483648}}",
+					  "{\"process\":{\"pid\":1.0}}",
+					  "{\"process\":{\"tag\":1}}"};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(select_from(bad[i], &s), -EINVAL);
+}
+
 static void start_environment_has_the_right_order(void **state)
 {
 	static const char text[] =
@@ -340,9 +420,12 @@ int main(void)
 		cmocka_unit_test(signal_names_and_numbers),
 		cmocka_unit_test(input_is_the_same_by_both_ways),
 		cmocka_unit_test(timestamps),
+		cmocka_unit_test(timestamps_agree_with_the_calendar_of_libc),
 		cmocka_unit_test(basic_users),
 		cmocka_unit_test(secrets_compare),
 		cmocka_unit_test(settings_are_taken_and_kept),
+		cmocka_unit_test(thawed_settings_are_never_old),
+		cmocka_unit_test(selectors),
 		cmocka_unit_test(start_environment_has_the_right_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,6 +59,23 @@ static void buf_is_a_queue_of_bytes(void **state)
 	buf_done(&b);
 }
 
+/* Memory is looked at while it is the buffer's still. */
+static void buf_for_secrets_holds_no_more_than_it_has(void **state)
+{
+	(void)state;
+	struct buf b;
+	buf_init_secret(&b, 4096);
+	assert_int_equal(buf_append_str(&b, "first-second"), 0);
+	const uint8_t *memory = b.data;
+	buf_consume(&b, 6);
+	assert_memory_equal(memory, "\0\0\0\0\0\0second", 12);
+	buf_consume(&b, 6);
+	assert_memory_equal(memory, "\0\0\0\0\0\0\0\0\0\0\0\0", 12);
+	assert_int_equal(buf_append_str(&b, "third"), 0);
+	buf_done(&b);
+	assert_true(b.wipes && b.max == 4096 && !b.data);
+}
+
 static void buf_prints_and_yields_text(void **state)
 {
 	(void)state;
@@ -161,6 +178,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(buf_never_grows_past_its_maximum),
 		cmocka_unit_test(buf_is_a_queue_of_bytes),
+		cmocka_unit_test(buf_for_secrets_holds_no_more_than_it_has),
 		cmocka_unit_test(buf_prints_and_yields_text),
 		cmocka_unit_test(descriptors_cross_a_socket),
 		cmocka_unit_test(surplus_descriptors_are_refused_and_closed),

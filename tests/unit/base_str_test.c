@@ -47,6 +47,23 @@ static void durations_take_units_and_default_to_seconds(void **state)
 	assert_int_equal(str_to_ms("", &v), -EINVAL);
 }
 
+static void bytes_take_units_of_a_thousand(void **state)
+{
+	(void)state;
+	uint64_t v;
+	assert_int_equal(str_to_bytes("64kB", &v), 0);
+	assert_int_equal(v, 64000);
+	assert_int_equal(str_to_bytes("1 GB", &v), 0);
+	assert_int_equal(v, 1000000000);
+	assert_int_equal(str_to_bytes("9223372036GB", &v), 0);
+	static const char *const bad[] = {"", "1", "GB", "1gb", "1GBx", "-1GB", "1 G B", "1.5GB"};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(str_to_bytes(bad[i], &v), -EINVAL);
+	assert_int_equal(str_to_bytes("0GB", &v), -ERANGE);
+	assert_int_equal(str_to_bytes("9223372037GB", &v), -ERANGE);
+	assert_int_equal(str_to_bytes("99999999999999999999GB", &v), -ERANGE);
+}
+
 static void numbers_keep_to_their_range(void **state)
 {
 	(void)state;
@@ -196,6 +213,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sizes_take_units_and_default_to_mib),
 		cmocka_unit_test(durations_take_units_and_default_to_seconds),
+		cmocka_unit_test(bytes_take_units_of_a_thousand),
 		cmocka_unit_test(numbers_keep_to_their_range),
 		cmocka_unit_test(names_are_short_and_plain),
 		cmocka_unit_test(utf8_is_judged_strictly),

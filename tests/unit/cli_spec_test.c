@@ -113,12 +113,24 @@ static void secret_rejects_unset_and_empty_variables(void **state)
 	assert_non_null(strstr(e.text, "empty"));
 }
 
+static void secret_without_hosts_is_the_nodes(void **state)
+{
+	(void)state;
+	auto_json json_t *secrets = json_array();
+	unsetenv("CLI_TEST_TOKEN");
+	assert_int_equal(spec_secret(secrets, "CLI_TEST_TOKEN", &e), 0);
+	const json_t *s = json_array_get(secrets, 0);
+	assert_string_equal(member(s, "name"), "CLI_TEST_TOKEN");
+	assert_string_equal(member(s, "stored"), "CLI_TEST_TOKEN");
+	assert_int_equal(json_object_size(s), 2);
+}
+
 static void secret_never_repeats_a_value_given_by_mistake(void **state)
 {
 	(void)state;
 	auto_json json_t *secrets = json_array();
-	static const char *const bad[] = {"K=hunter2@a.example", "hunter2", "K=hunter2", "hunter2@",
-					  "@a"};
+	static const char *const bad[] = {
+		"K=hunter2@a.example", "K=hunter2", "hunter2 x", "hunter2@", "@a", ""};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_int_equal(spec_secret(secrets, bad[i], &e), -EINVAL);
 		assert_null(strstr(e.text, "hunter2"));
@@ -201,6 +213,7 @@ int main(void)
 		cmocka_unit_test(env_file_errors_name_the_line),
 		cmocka_unit_test(secret_takes_its_value_from_the_environment),
 		cmocka_unit_test(secret_rejects_unset_and_empty_variables),
+		cmocka_unit_test(secret_without_hosts_is_the_nodes),
 		cmocka_unit_test(secret_never_repeats_a_value_given_by_mistake),
 		cmocka_unit_test(command_must_be_text),
 		cmocka_unit_test(place_is_here_unless_a_name_stands_before_the_colon),

@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "daemon/edge.h"
 #include "daemon/event_stream.h"
+#include "daemon/grants.h"
 #include "daemon/sandbox.h"
 #include "http/envelope.h"
 #include "http_peer.h"
@@ -34,6 +35,9 @@ struct sandbox {
 	struct peer agent;
 	unsigned connections; /* made to the agent */
 	bool stopped;
+	bool secretive; /* can't be resumed by a call */
+	struct list starters;
+	unsigned resumes;
 };
 
 struct fixture {
@@ -105,6 +109,72 @@ void sandbox_detach(struct sandbox_link *l)
 	list_remove(&l->link);
 }
 
+int grants_set_variables(const struct sandbox *sb, json_t *start, struct err *e)
+{
+	(void)sb, (void)start, (void)e;
+	return 0;
+}
+
+void sandbox_touch(struct sandbox *sb)
+{
+	(void)sb;
+}
+
+const char *sandbox_name(const struct sandbox *sb)
+{
+	(void)sb;
+	return "w";
+}
+
+bool sandbox_waits(const struct sandbox *sb)
+{
+	return sb->state == SANDBOX_PAUSED || sb->state == SANDBOX_BOOTING ||
+	       sb->state == SANDBOX_PAUSING;
+}
+
+int sandbox_resume(struct sandbox *sb, json_t *secrets, bool without_secrets,
+		   struct sandbox_starter *s, struct err *e)
+{
+	assert_null(secrets);
+	assert_false(without_secrets);
+	assert_int_equal(sb->state, SANDBOX_PAUSED);
+	if (sb->secretive)
+		return err_set(e, EINVAL, "give its secrets again");
+	sb->resumes++;
+	sb->state = SANDBOX_BOOTING;
+	list_append(&sb->starters, &s->link);
+	return 0;
+}
+
+void sandbox_await(struct sandbox *sb, struct sandbox_starter *s)
+{
+	list_append(&sb->starters, &s->link);
+}
+
+void sandbox_await_not(struct sandbox_starter *s)
+{
+	list_remove(&s->link);
+}
+
+static void tell(struct sandbox *sb, const struct err *why)
+{
+	struct list starters;
+	list_init(&starters);
+	list_move_all(&starters, &sb->starters);
+	while (!list_empty(&starters)) {
+		struct sandbox_starter *s = list_entry(starters.next, struct sandbox_starter, link);
+		list_remove(&s->link);
+		s->done(s->user, why);
+	}
+}
+
+/* The end of a start or a resume. */
+static void resumed(struct sandbox *sb, const struct err *why)
+{
+	sb->state = why ? SANDBOX_PAUSED : SANDBOX_RUNNING;
+	tell(sb, why);
+}
+
 int sandbox_record(struct sandbox *sb, const char *kind, json_t *members)
 {
 	int r = audit_write(sb->node->audit, "i1", kind, members, NULL);
@@ -154,6 +224,7 @@ static int set_up(void **state)
 	f->sb.node = &f->node;
 	f->sb.state = SANDBOX_RUNNING;
 	list_init(&f->sb.links);
+	list_init(&f->sb.starters);
 	the_sandbox = &f->sb;
 	make_pair(fd);
 	f->conn = http_serve(stream_adopt(&f->loop, fd[0], NULL, NULL, NULL), NULL, 0, NULL,
@@ -170,6 +241,7 @@ static int tear_down(void **state)
 	if (f->conn)
 		http_conn_close(f->conn);
 	assert_true(list_empty(&f->sb.links)); /* nothing hangs on a sandbox whose clients left */
+	assert_true(list_empty(&f->sb.starters));
 	peer_done(&f->client);
 	peer_done(&f->sb.agent);
 	loop_done(&f->loop);
@@ -257,6 +329,8 @@ static void other_names_of_a_path_reach_no_agent(void **state)
 					      "http://s/files?path=/x",
 					      "/init",
 					      "/init?x",
+					      "/hold",
+					      "/release",
 					      "*"};
 	for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
 		char text[256];
@@ -467,6 +541,125 @@ static void slow_agent_stops_the_upload_and_gets_all(void **state)
 	free(data);
 }
 
+/* -- a sandbox that is paused -- */
+
+static void await_resume(struct fixture *f)
+{
+	for (int i = 0; i < 100 && !f->sb.resumes; i++)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	assert_int_equal(f->sb.resumes, 1);
+	assert_false(has_agent(f));
+}
+
+static void start_wakes_a_paused_sandbox_and_is_served_then(void **state)
+{
+	struct fixture *f = *state;
+	f->sb.state = SANDBOX_PAUSED;
+	say_start(f, "/process.Process/Start");
+	await_resume(f);
+	resumed(&f->sb, NULL);
+	await_agent(f, START_BODY);
+}
+
+static void call_wakes_a_paused_sandbox_and_is_served_then(void **state)
+{
+	struct fixture *f = *state;
+	f->sb.state = SANDBOX_PAUSED;
+	peer_say(&f->client, "GET /files?path=/x HTTP/1.1\r\n" HEADERS "\r\n");
+	await_resume(f);
+	assert_false(on_record(f, "file.get"));
+	resumed(&f->sb, NULL);
+	await_agent(f, "GET /files?path=/x HTTP/1.1");
+	assert_true(on_record(f, "\"kind\":\"file.get\",\"path\":\"/x\""));
+}
+
+static void call_and_wait(struct fixture *f, enum sandbox_state while_it_is)
+{
+	f->sb.state = while_it_is;
+	peer_say(&f->client, "GET /files?path=/x HTTP/1.1\r\n" HEADERS "\r\n");
+	for (int i = 0; i < 100 && list_empty(&f->sb.starters); i++)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	assert_int_equal(f->sb.resumes, 0);
+	assert_false(has_agent(f));
+}
+
+static void call_waits_for_a_start_that_is_under_way(void **state)
+{
+	struct fixture *f = *state;
+	call_and_wait(f, SANDBOX_BOOTING);
+	resumed(&f->sb, NULL);
+	await_agent(f, "GET /files?path=/x HTTP/1.1");
+}
+
+static void call_while_it_is_being_paused_wakes_it_afterwards(void **state)
+{
+	struct fixture *f = *state;
+	call_and_wait(f, SANDBOX_PAUSING);
+	f->sb.state = SANDBOX_PAUSED;
+	tell(&f->sb, NULL);
+	await_resume(f);
+	resumed(&f->sb, NULL);
+	await_agent(f, "GET /files?path=/x HTTP/1.1");
+}
+
+static void call_while_it_is_being_paused_is_served_when_that_fails(void **state)
+{
+	struct fixture *f = *state;
+	call_and_wait(f, SANDBOX_PAUSING);
+	resumed(&f->sb, NULL);
+	await_agent(f, "GET /files?path=/x HTTP/1.1");
+	assert_int_equal(f->sb.resumes, 0);
+}
+
+static void paused_sandbox_with_secrets_says_how_to_resume_it(void **state)
+{
+	struct fixture *f = *state;
+	f->sb.state = SANDBOX_PAUSED;
+	f->sb.secretive = true;
+	peer_say(&f->client, "GET /files?path=/x HTTP/1.1\r\n" HEADERS "\r\n");
+	peer_await(&f->client, &f->loop, "}");
+	assert_true(str_starts(peer_heard(&f->client), "HTTP/1.1 409 "));
+	assert_true(peer_has(&f->client, "space resume w"));
+	assert_false(has_agent(f));
+}
+
+static void resume_that_fails_is_told(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+	f->sb.state = SANDBOX_PAUSED;
+	say_start(f, "/process.Process/Start");
+	await_resume(f);
+	err_set(&e, EBADMSG, "memory is damaged");
+	resumed(&f->sb, &e);
+	peer_await(&f->client, &f->loop, "memory is damaged");
+	assert_true(str_starts(peer_heard(&f->client), "HTTP/1.1 502 "));
+	assert_false(has_agent(f));
+}
+
+static void client_that_leaves_while_it_wakes_leaves_nothing(void **state)
+{
+	struct fixture *f = *state;
+	f->sb.state = SANDBOX_PAUSED;
+	say_start(f, "/process.Process/Start");
+	await_resume(f);
+	peer_done(&f->client);
+	for (int i = 0; i < 100 && f->conn; i++)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	assert_null(f->conn);
+	assert_true(list_empty(&f->sb.starters));
+}
+
+static void paused_sandbox_does_not_wake_for_what_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	f->sb.state = SANDBOX_PAUSED;
+	peer_say(&f->client, "POST /hold HTTP/1.1\r\n" HEADERS "\r\n");
+	peer_await(&f->client, &f->loop, "}");
+	assert_true(str_starts(peer_heard(&f->client), "HTTP/1.1 404 "));
+	assert_int_equal(f->sb.resumes, 0);
+}
+
 #define IN_SANDBOX(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -488,6 +681,15 @@ int main(void)
 		IN_SANDBOX(sandbox_that_stops_while_a_start_is_asked_for_says_so),
 		IN_SANDBOX(slow_client_stops_the_process_and_gets_all),
 		IN_SANDBOX(slow_agent_stops_the_upload_and_gets_all),
+		IN_SANDBOX(start_wakes_a_paused_sandbox_and_is_served_then),
+		IN_SANDBOX(call_wakes_a_paused_sandbox_and_is_served_then),
+		IN_SANDBOX(call_waits_for_a_start_that_is_under_way),
+		IN_SANDBOX(call_while_it_is_being_paused_wakes_it_afterwards),
+		IN_SANDBOX(call_while_it_is_being_paused_is_served_when_that_fails),
+		IN_SANDBOX(paused_sandbox_with_secrets_says_how_to_resume_it),
+		IN_SANDBOX(resume_that_fails_is_told),
+		IN_SANDBOX(client_that_leaves_while_it_wakes_leaves_nothing),
+		IN_SANDBOX(paused_sandbox_does_not_wake_for_what_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

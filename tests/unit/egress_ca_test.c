@@ -116,7 +116,8 @@ static int verify(const struct fixture *f, const X509 *leaf, const char *host)
 	X509_VERIFY_PARAM *param = X509_STORE_CTX_get0_param(ctx);
 	X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_X509_STRICT);
 	X509_VERIFY_PARAM_set_purpose(param, X509_PURPOSE_SSL_SERVER);
-	X509_VERIFY_PARAM_set1_host(param, host, 0);
+	if (!X509_VERIFY_PARAM_set1_ip_asc(param, host))
+		X509_VERIFY_PARAM_set1_host(param, host, 0);
 	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
 	X509_verify_cert(ctx);
 	int error = X509_STORE_CTX_get_error(ctx);
@@ -124,6 +125,25 @@ static int verify(const struct fixture *f, const X509 *leaf, const char *host)
 	X509_STORE_free(store);
 	sk_X509_free(chain);
 	return error;
+}
+
+static struct ca *authority_of(const char *pem, const char *key_pem)
+{
+	struct err e = {0};
+	struct ca *ca = ca_new(&e);
+	if (!ca || ca_load(ca, pem, key_pem, &e) < 0)
+		fail_msg("%s", e.text);
+	return ca;
+}
+
+static void assert_refused(const char *pem, const char *key_pem)
+{
+	struct err e = {0};
+	struct ca *ca = ca_new(&e);
+	assert_non_null(ca);
+	assert_true(ca_load(ca, pem, key_pem, &e) < 0);
+	assert_true(e.text[0]);
+	ca_free(ca);
 }
 
 static struct ca_leaf *leaf_of(struct ca *ca, const char *host)
@@ -145,9 +165,8 @@ static void leaf_verifies_strictly_for_its_host_alone(void **state)
 	longest[253] = '\0';
 	for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
 		struct fixture f;
-		struct err e = {0};
 		fixture_init(&f, algorithms[i], 30 * 24 * HOUR);
-		struct ca *ca = ca_new(f.pem, f.key_pem, &e);
+		struct ca *ca = authority_of(f.pem, f.key_pem);
 		assert_non_null(ca);
 		const char *const hosts[] = {"api.example.com", "a_b.example.com", "x", longest};
 		for (size_t k = 0; k < sizeof(hosts) / sizeof(hosts[0]); k++) {
@@ -163,15 +182,33 @@ static void leaf_verifies_strictly_for_its_host_alone(void **state)
 	}
 }
 
+static void leaf_of_an_address_is_for_that_address_alone(void **state)
+{
+	(void)state;
+	struct fixture f;
+	fixture_init(&f, "EC", 30 * 24 * HOUR);
+	struct ca *ca = authority_of(f.pem, f.key_pem);
+	const char *const hosts[] = {"10.1.2.3", "2001:db8::1"};
+	for (size_t k = 0; k < sizeof(hosts) / sizeof(hosts[0]); k++) {
+		struct ca_leaf *leaf = leaf_of(ca, hosts[k]);
+		const X509 *x = ca_leaf_certificate(leaf);
+		assert_int_equal(verify(&f, x, hosts[k]), X509_V_OK);
+		assert_int_equal(verify(&f, x, "10.1.2.4"), X509_V_ERR_IP_ADDRESS_MISMATCH);
+		assert_int_equal(verify(&f, x, "x.example.com"), X509_V_ERR_HOSTNAME_MISMATCH);
+		ca_leaf_put(leaf);
+	}
+	ca_free(ca);
+	fixture_done(&f);
+}
+
 static void leaf_lives_for_days_and_never_longer_than_its_authority(void **state)
 {
 	(void)state;
 	static const long lives[] = {30 * 24 * HOUR, HOUR};
 	for (size_t i = 0; i < 2; i++) {
 		struct fixture f;
-		struct err e = {0};
 		fixture_init(&f, "EC", lives[i]);
-		struct ca *ca = ca_new(f.pem, f.key_pem, &e);
+		struct ca *ca = authority_of(f.pem, f.key_pem);
 		struct ca_leaf *leaf = leaf_of(ca, "a.example.com");
 		const X509 *x = ca_leaf_certificate(leaf);
 		int days, seconds;
@@ -192,9 +229,8 @@ static void serials_differ(void **state)
 {
 	(void)state;
 	struct fixture f;
-	struct err e = {0};
 	fixture_init(&f, "EC", 24 * HOUR);
-	struct ca *ca = ca_new(f.pem, f.key_pem, &e);
+	struct ca *ca = authority_of(f.pem, f.key_pem);
 	struct ca_leaf *a = leaf_of(ca, "a.example.com"), *b = leaf_of(ca, "b.example.com");
 	const ASN1_INTEGER *x = X509_get0_serialNumber(ca_leaf_certificate(a));
 	const ASN1_INTEGER *y = X509_get0_serialNumber(ca_leaf_certificate(b));
@@ -209,10 +245,9 @@ static void leaf_is_kept_until_others_push_it_out(void **state)
 {
 	(void)state;
 	struct fixture f;
-	struct err e = {0};
 	char host[64];
 	fixture_init(&f, "EC", 24 * HOUR);
-	struct ca *ca = ca_new(f.pem, f.key_pem, &e);
+	struct ca *ca = authority_of(f.pem, f.key_pem);
 	struct ca_leaf *used = leaf_of(ca, "used.example.com"),
 		       *old = leaf_of(ca, "old.example.com");
 	for (int i = 0; i < CA_LEAVES_MAX - 1; i++) {
@@ -243,11 +278,11 @@ static void what_is_no_authority_is_refused(void **state)
 	X509 *plain = authority("plain", f.key, f.root, f.root_key, HOUR, false);
 	auto_free char *plain_pem = pem_of_certificate(plain);
 	auto_free char *other_pem = pem_of_key(other);
-	assert_null(ca_new("", f.key_pem, &e));
-	assert_null(ca_new("no PEM", f.key_pem, &e));
-	assert_null(ca_new(f.pem, "", &e));
-	assert_null(ca_new(f.pem, other_pem, &e));
-	assert_null(ca_new(plain_pem, f.key_pem, &e));
+	assert_refused("", f.key_pem);
+	assert_refused("no PEM", f.key_pem);
+	assert_refused(f.pem, "");
+	assert_refused(f.pem, other_pem);
+	assert_refused(plain_pem, f.key_pem);
 	assert_null(strstr(e.text, "PRIVATE"));
 	X509_free(plain);
 	EVP_PKEY_free(other);
@@ -258,6 +293,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(leaf_verifies_strictly_for_its_host_alone),
+		cmocka_unit_test(leaf_of_an_address_is_for_that_address_alone),
 		cmocka_unit_test(leaf_lives_for_days_and_never_longer_than_its_authority),
 		cmocka_unit_test(serials_differ),
 		cmocka_unit_test(leaf_is_kept_until_others_push_it_out),

@@ -38,7 +38,9 @@ static void request(const char *in, const char *credential, const char *want)
 {
 	struct http_fields list = parse(in);
 	struct fields f;
-	fields_for_upstream(&f, &list, "api.example.com", credential);
+	struct inject_field put = {"Authorization", credential};
+	struct fields_credential c = {.list = &put, .count = 1};
+	fields_for_upstream(&f, &list, "api.example.com", credential ? &c : NULL, 0);
 	expect(&f, want);
 	http_fields_done(&list);
 }
@@ -94,6 +96,51 @@ static void connection_cannot_drop_the_injected_credential(void **state)
 		"Host: api.example.com\nAccept-Encoding: identity\nAuthorization: Bearer real\n");
 }
 
+/* Where the host has a grant and this request does not get it. */
+static void no_credential_of_the_guest_reaches_the_host_of_a_grant(void **state)
+{
+	(void)state;
+	struct http_fields list =
+		parse("Cookie: a=b\nX-Api-Key: guest\nAccept-Encoding: br\n"
+		      "Sec-WebSocket-Extensions: permessage-deflate\nX-Stays: 1\n");
+	struct fields f;
+	fields_for_upstream(&f, &list, "h", &(struct fields_credential){0}, 0);
+	expect(&f, "Host: h\nX-Stays: 1\nAccept-Encoding: identity\n");
+	http_fields_done(&list);
+}
+
+static void what_is_put_in_takes_the_place_of_the_guests(void **state)
+{
+	(void)state;
+	struct http_fields list = parse("x_foo: sp_T_1\nX-Foo: more\nX-Food: 1\n");
+	struct inject_field put = {"X-Foo", "real"};
+	struct fields_credential c = {.list = &put, .count = 1};
+	struct fields f;
+	fields_for_upstream(&f, &list, "h", &c, 0);
+	expect(&f, "Host: h\nX-Food: 1\nAccept-Encoding: identity\nX-Foo: real\n");
+	http_fields_done(&list);
+}
+
+static void fields_that_override_what_was_judged_end_here(void **state)
+{
+	(void)state;
+	static const char given[] =
+		"X-HTTP-Method-Override: PUT\nX_Original-URL: /b\nForwarded: host=b\n";
+	struct http_fields list = parse(given);
+	struct fields f;
+	fields_for_upstream(&f, &list, "h", NULL, 0);
+	expect(&f, "Host: h\n");
+	fields_for_upstream(&f, &list, "h", &(struct fields_credential){0}, FIELDS_OVERRIDES);
+	expect(&f, "Host: h\nAccept-Encoding: identity\n");
+	fields_for_upstream(&f, &list, "h", NULL, FIELDS_OVERRIDES);
+	char want[sizeof(given) + 16];
+	snprintf(want, sizeof(want), "Host: h\n%s", given);
+	expect(&f, want);
+	fields_for_trailers(&f, &list);
+	expect(&f, "");
+	http_fields_done(&list);
+}
+
 static void response_fields_are_chosen(void **state)
 {
 	(void)state;
@@ -103,7 +150,7 @@ static void response_fields_are_chosen(void **state)
 		      "Set-Cookie: a=1\nSet-Cookie: b=2\nUpgrade: h2\nContent-Length: 4\n"
 		      "Proxy-Authenticate: Basic\n");
 	struct fields f;
-	fields_for_guest(&f, &list);
+	fields_for_guest(&f, &list, 0);
 	expect(&f, "Content-Type: text/plain\nSet-Cookie: a=1\nSet-Cookie: b=2\n");
 	http_fields_done(&list);
 }
@@ -115,24 +162,43 @@ static void full_head_has_room_for_ours(void **state)
 	for (int i = 0; i < HTTP_FIELDS_MAX; i++)
 		assert_int_equal(http_fields_addf(&list, "X", "%d", i), 0);
 	struct fields f;
-	fields_for_upstream(&f, &list, "h", "Bearer real");
-	assert_int_equal(f.list.count, HTTP_FIELDS_MAX + 3);
-	assert_string_equal(f.list.list[f.list.count - 1].value, "Bearer real");
+	struct inject_field put[INJECTION_FIELDS_MAX];
+	for (int i = 0; i < INJECTION_FIELDS_MAX; i++)
+		put[i] = (struct inject_field){"Y", "real"};
+	struct fields_credential c = {.list = put, .count = INJECTION_FIELDS_MAX};
+	fields_for_upstream(&f, &list, "h", &c, FIELDS_TRAILERS);
+	assert_int_equal(f.list.count, HTTP_FIELDS_MAX + 2 + INJECTION_FIELDS_MAX);
+	assert_string_equal(f.list.list[f.list.count - 1].value, "real");
 	http_fields_done(&list);
 }
 
-static void websocket_is_seen(void **state)
+static void what_ends_here_may_be_let_through(void **state)
 {
 	(void)state;
-	struct http_fields a = parse("Upgrade: WebSocket\nConnection: Upgrade\n");
-	struct http_fields b = parse("Upgrade: h2c, websocket\n");
-	struct http_fields c = parse("Upgrade: h2c\nX-Upgrade: websocket\n");
-	assert_true(fields_ask_websocket(&a));
-	assert_true(fields_ask_websocket(&b));
-	assert_false(fields_ask_websocket(&c));
-	http_fields_done(&a);
-	http_fields_done(&b);
-	http_fields_done(&c);
+	struct http_fields list = parse("Connection: Upgrade, TE\nUpgrade: h2c, websocket\n"
+					"TE: gzip, Trailers\nSec-WebSocket-Key: k\n");
+	struct http_fields bare = parse("Connection: TE\nTE: gzip\n");
+	struct fields f;
+	fields_for_upstream(&f, &list, "h", NULL, FIELDS_WEBSOCKET | FIELDS_TRAILERS);
+	expect(&f, "Host: h\nSec-WebSocket-Key: k\nUpgrade: websocket\nTE: trailers\n");
+	fields_for_guest(&f, &list, FIELDS_WEBSOCKET);
+	expect(&f, "Sec-WebSocket-Key: k\nUpgrade: websocket\n");
+	fields_for_upstream(&f, &bare, "h", NULL, FIELDS_TRAILERS);
+	expect(&f, "Host: h\n");
+	http_fields_done(&list);
+	http_fields_done(&bare);
+}
+
+static void trailers_bring_nothing_that_belongs_in_a_head(void **state)
+{
+	(void)state;
+	struct http_fields list =
+		parse("grpc-status: 0\nAuthorization: x\nContent-Length: 3\nHost: y\n"
+		      "Transfer_Encoding: chunked\nSet-Cookie: a=b\ngrpc-message: ok\n");
+	struct fields f;
+	fields_for_trailers(&f, &list);
+	expect(&f, "grpc-status: 0\ngrpc-message: ok\n");
+	http_fields_done(&list);
 }
 
 int main(void)
@@ -144,9 +210,13 @@ int main(void)
 		cmocka_unit_test(exactly_one_credential_leaves),
 		cmocka_unit_test(underscores_hide_no_field),
 		cmocka_unit_test(connection_cannot_drop_the_injected_credential),
+		cmocka_unit_test(no_credential_of_the_guest_reaches_the_host_of_a_grant),
+		cmocka_unit_test(what_is_put_in_takes_the_place_of_the_guests),
+		cmocka_unit_test(fields_that_override_what_was_judged_end_here),
 		cmocka_unit_test(response_fields_are_chosen),
 		cmocka_unit_test(full_head_has_room_for_ours),
-		cmocka_unit_test(websocket_is_seen),
+		cmocka_unit_test(what_ends_here_may_be_let_through),
+		cmocka_unit_test(trailers_bring_nothing_that_belongs_in_a_head),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,23 @@ static void what_is_not_utf8_is_replaced(void **state)
 	expect("\xe2\x82", "\xef\xbf\xbd\xef\xbf\xbd");
 }
 
+static void numbers_are_written_whole(void **state)
+{
+	(void)state;
+	static const char want[] = "{\"none\":0,\"ten\":10,\"most\":18446744073709551615}";
+	struct buf out;
+	struct record r;
+	buf_init(&out, 256);
+	record_open(&r, &out);
+	record_number(&r, "none", 0);
+	record_number(&r, "ten", 10);
+	record_number(&r, "most", UINT64_MAX);
+	assert_int_equal(record_close(&r), 0);
+	assert_int_equal(out.len, strlen(want));
+	assert_memory_equal(out.data, want, out.len);
+	buf_done(&out);
+}
+
 static void record_over_its_cap_fails(void **state)
 {
 	(void)state;
@@ -86,6 +103,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_is_escaped),
 		cmocka_unit_test(what_is_not_utf8_is_replaced),
+		cmocka_unit_test(numbers_are_written_whole),
 		cmocka_unit_test(record_over_its_cap_fails),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

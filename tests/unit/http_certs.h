@@ -54,14 +54,28 @@ static inline void identity_done(struct identity *id)
 	X509_free(id->cert);
 }
 
-/* The certificate as PEM, the caller's to free. */
-static inline char *identity_pem(const struct identity *id)
+static inline char *identity_text(BIO *out)
 {
-	BIO *out = BIO_new(BIO_s_mem());
-	PEM_write_bio_X509(out, id->cert);
 	char *p;
 	long n = BIO_get_mem_data(out, &p);
 	char *pem = strndup(p, (size_t)n);
 	BIO_free(out);
 	return pem;
+}
+
+/* The certificate as PEM, the caller's to free. */
+static inline char *identity_pem(const struct identity *id)
+{
+	BIO *out = BIO_new(BIO_s_mem());
+	PEM_write_bio_X509(out, id->cert);
+	return identity_text(out);
+}
+
+/* Its key, encrypted with a password unless that is NULL. */
+static inline char *identity_key_pem(const struct identity *id, char *password)
+{
+	BIO *out = BIO_new(BIO_s_mem());
+	PEM_write_bio_PKCS8PrivateKey(out, id->key, password ? EVP_aes_128_cbc() : NULL, password,
+				      password ? (int)strlen(password) : 0, NULL, NULL);
+	return identity_text(out);
 }

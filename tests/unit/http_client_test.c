@@ -122,7 +122,13 @@ static void on_failed(void *user, const struct err *why)
 	k->c = NULL;
 }
 
-static const struct http_call_ops call_ops = {on_head, on_body, on_end, on_drained, on_failed};
+static const struct http_call_ops call_ops = {
+	.head = on_head,
+	.body = on_body,
+	.end = on_end,
+	.drained = on_drained,
+	.failed = on_failed,
+};
 
 static void on_client_closed(void *user)
 {
@@ -313,6 +319,66 @@ static void unasked_bytes_close_an_idle_connection(void **state)
 	peer_say(&k.peer, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 	wait_for(&loop, &k.closed);
 	done(&k);
+}
+
+/* Who asked to switch, and what was handed over. */
+struct switcher {
+	struct http_client *c;
+	struct stream *s;
+	struct buf early;
+	bool done, failed;
+};
+
+static void on_switched(void *user, const struct http_head *head)
+{
+	struct switcher *w = user;
+	assert_int_equal(head->status, 101);
+	assert_int_equal(http_client_detach(w->c, &w->s, &w->early), 0);
+	w->done = true;
+}
+
+static void on_not_switched(void *user, const struct err *why)
+{
+	struct switcher *w = user;
+	assert_int_equal(why->code, EPROTO);
+	w->failed = w->done = true;
+}
+
+static void a_switch_that_was_asked_for_hands_the_stream_over(void **state)
+{
+	(void)state;
+	static const struct http_call_ops ops = {.switched = on_switched,
+						 .failed = on_not_switched};
+	struct http_field fields[] = {{"Host", "a"}, {"Upgrade", "x"}};
+	for (int asked = 0; asked < 2; asked++) {
+		struct http_head head = {
+			.method = (char[]){"GET"},
+			.target = (char[]){"/t"},
+			.fields = {.list = fields, .count = 2},
+			.upgrade = asked,
+		};
+		struct switcher w = {0};
+		struct peer peer;
+		int fd[2];
+		make_pair(fd);
+		peer_open(&peer, &loop, fd[1]);
+		w.c = http_client_new(stream_adopt(&loop, fd[0], NULL, NULL, NULL), NULL, NULL);
+		assert_int_equal(http_client_call(w.c, &head, 0, &ops, &w), 0);
+		peer_await(&peer, &loop, "\r\n\r\n");
+		assert_int_equal(peer_has(&peer, "Connection: Upgrade\r\n"), asked);
+		peer_say(&peer, "HTTP/1.1 100 Continue\r\n\r\n"
+				"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nbehind");
+		wait_for(&loop, &w.done);
+		assert_int_equal(w.failed, !asked);
+		if (asked) {
+			assert_int_equal(w.early.len, 6);
+			assert_memory_equal(w.early.data, "behind", 6);
+			buf_done(&w.early);
+			stream_close(w.s);
+		}
+		peer_done(&peer);
+		spin(&loop, 3);
+	}
 }
 
 static void broken_responses_fail_the_call(void **state)
@@ -554,7 +620,12 @@ static void echo_gone(void *user)
 	fail();
 }
 
-static const struct http_exchange_ops echo_ops = {echo_body, echo_end, echo_drained, echo_gone};
+static const struct http_exchange_ops echo_ops = {
+	.body = echo_body,
+	.body_end = echo_end,
+	.drained = echo_drained,
+	.gone = echo_gone,
+};
 
 static void echo_request(void *user, struct http_exchange *x)
 {
@@ -619,8 +690,13 @@ static void echo_failed(void *user, const struct err *why)
 	fail_msg("%s", why->text);
 }
 
-static const struct http_call_ops echo_call_ops = {echoed_head, echoed, echoed_end, upload_more,
-						   echo_failed};
+static const struct http_call_ops echo_call_ops = {
+	.head = echoed_head,
+	.body = echoed,
+	.end = echoed_end,
+	.drained = upload_more,
+	.failed = echo_failed,
+};
 
 static void large_bodies_pass_both_ways_at_once_in_bounded_memory(void **state)
 {
@@ -765,6 +841,7 @@ int main(void)
 		TEST(bytes_beyond_the_response_spoil_the_connection),
 		TEST(bytes_beyond_the_response_are_no_answer_to_the_next_call),
 		TEST(unasked_bytes_close_an_idle_connection),
+		TEST(a_switch_that_was_asked_for_hands_the_stream_over),
 		TEST(broken_responses_fail_the_call),
 		TEST(silent_server_times_out),
 		TEST(deadline_ends_with_the_head),

@@ -1,166 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's side over real sockets: order, limits, flow in both directions, and every way to
- * leave. */
+/* What a server makes of requests: their order, versions and methods, refusals and deadlines. */
 #include <errno.h>
-#include <stdio.h>
-#include <unistd.h>
 
-#include "http/server.h"
-#include "http_peer.h"
-
-#define LARGE (50u * 1024 * 1024) /* bytes */
-
-static uv_loop_t loop;
-
-static int setup(void **state)
-{
-	(void)state;
-	return uv_loop_init(&loop);
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	loop_done(&loop);
-	return 0;
-}
-
-/* A served connection, what its user saw, and what the user does. */
-struct site {
-	struct http_conn *conn; /* NULL when over */
-	struct peer peer;
-	struct http_exchange *x;
-	void (*act)(struct site *site, struct http_exchange *x);
-	unsigned requests, refused;
-	size_t body;
-	bool body_ended, gone, closed, drained, asked;
-	bool in_call;
-	bool keep_off; /* does not read the body */
-	enum { NEVER, AT_REQUEST, AT_BODY, AT_BODY_END, AT_DRAINED } close_at, end_at;
-	char target[64];
-};
-
-static void reply(struct http_exchange *x, const char *text)
-{
-	http_exchange_reply(x, 200, "text/plain", text, strlen(text));
-}
-
-static bool leave(struct site *site, int at)
-{
-	assert_false(site->in_call);
-	if ((int)site->close_at == at) {
-		http_conn_close(site->conn);
-		site->conn = NULL;
-		return true;
-	}
-	if ((int)site->end_at == at && site->x) {
-		struct http_exchange *x = site->x;
-		site->x = NULL;
-		reply(x, "early");
-		return true;
-	}
-	return false;
-}
-
-static void on_body(void *user, const uint8_t *p, size_t n)
-{
-	struct site *site = user;
-	assert_true(p && n);
-	assert_non_null(site->x);
-	site->body += n;
-	leave(site, AT_BODY);
-}
-
-static void on_body_end(void *user)
-{
-	struct site *site = user;
-	assert_non_null(site->x);
-	assert_false(site->body_ended);
-	site->body_ended = true;
-	if (leave(site, AT_BODY_END) || !site->act)
-		return;
-	struct http_exchange *x = site->x;
-	site->act(site, x);
-}
-
-static void on_drained(void *user)
-{
-	struct site *site = user;
-	site->drained = true;
-	leave(site, AT_DRAINED);
-}
-
-static void on_gone(void *user)
-{
-	struct site *site = user;
-	assert_non_null(site->x);
-	site->x = NULL;
-	site->gone = true;
-}
-
-static const struct http_exchange_ops exchange_ops = {on_body, on_body_end, on_drained, on_gone};
-
-static void on_request(void *user, struct http_exchange *x)
-{
-	struct site *site = user;
-	assert_null(site->x); /* one at a time */
-	assert_ptr_equal(http_exchange_conn(x), site->conn);
-	site->requests++;
-	site->asked = true;
-	site->x = x;
-	site->body_ended = false;
-	snprintf(site->target, sizeof(site->target), "%s", http_exchange_head(x)->target);
-	http_exchange_on(x, &exchange_ops, site);
-	if (!site->keep_off)
-		http_exchange_read(x, true);
-	leave(site, AT_REQUEST);
-}
-
-static void on_refused(void *user, unsigned status)
-{
-	((struct site *)user)->refused = status;
-}
-
-static void on_conn_closed(void *user)
-{
-	struct site *site = user;
-	assert_false(site->in_call);
-	assert_null(site->x);
-	site->closed = true;
-	site->conn = NULL;
-}
-
-static const struct http_server_ops server_ops = {on_request, on_refused, on_conn_closed};
-
-static void serve_limited(struct site *site, const struct http_limits *limits)
-{
-	int fd[2];
-	make_pair(fd);
-	*site = (struct site){0};
-	peer_open(&site->peer, &loop, fd[1]);
-	struct stream *s = stream_adopt(&loop, fd[0], NULL, NULL, NULL);
-	site->conn = http_serve(s, NULL, 0, limits, &server_ops, site);
-	assert_non_null(site->conn);
-}
-
-static void serve(struct site *site)
-{
-	serve_limited(site, NULL);
-}
-
-static void leave_site(struct site *site)
-{
-	if (site->conn)
-		http_conn_close(site->conn);
-	peer_done(&site->peer);
-	spin(&loop, 3);
-}
-
-static void act_reply(struct site *site, struct http_exchange *x)
-{
-	site->x = NULL;
-	reply(x, site->target);
-}
+#include "http/stream_filter.h"
+#include "http_server_fixture.h"
 
 /* -- order -- */
 
@@ -204,6 +47,53 @@ static void requests_sent_ahead_wait_for_their_turn(void **state)
 	assert_int_equal(site.requests, 3);
 	const char *h = peer_heard(&site.peer);
 	assert_true(strstr(h, "/one") < strstr(h, "/two"));
+	leave_site(&site);
+}
+
+static void heir_data(void *user, const uint8_t *p, size_t n)
+{
+	(void)user, (void)p, (void)n;
+}
+
+static void heir_hook(void *user)
+{
+	(void)user;
+}
+
+static void a_switch_hands_the_stream_over(void **state)
+{
+	static const struct stream_ops heir = {
+		.data = heir_data, .eof = heir_hook, .drained = heir_hook};
+	(void)state;
+	struct site site;
+	struct http_field upgrade = {"Upgrade", "x"};
+	struct http_fields fields = {.list = &upgrade, .count = 1};
+	struct stream *s = NULL;
+	struct buf early;
+	serve(&site);
+	peer_say(&site.peer, "GET /one HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\nbehind");
+	wait_for(&loop, &site.body_ended);
+	spin(&loop, 3);
+	assert_int_equal(http_exchange_switch(site.x, &fields, &s, &early), 0);
+	stream_set_ops(s, &heir, NULL);
+	stream_set_hooks(s, heir_hook, heir_hook);
+	peer_await(&site.peer, &loop, "\r\n\r\n");
+	assert_string_equal(peer_heard(&site.peer), "HTTP/1.1 101 Switching Protocols\r\n"
+						    "Upgrade: x\r\nConnection: Upgrade\r\n\r\n");
+	assert_int_equal(early.len, 6);
+	assert_memory_equal(early.data, "behind", 6);
+	assert_false(site.closed || site.gone);
+	buf_done(&early);
+	stream_close(s);
+	site.conn = NULL;
+	leave_site(&site);
+
+	serve(&site);
+	site.keep_off = true;
+	peer_say(&site.peer, "POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+	wait_for(&loop, &site.asked);
+	spin(&loop, 3);
+	assert_int_equal(http_exchange_switch(site.x, &fields, &s, &early), -EINVAL);
 	leave_site(&site);
 }
 
@@ -521,388 +411,6 @@ static void open_exchange_is_not_idle(void **state)
 	leave_site(&other);
 }
 
-/* -- flow -- */
-
-static void request_body_waits_for_the_reader(void **state)
-{
-	(void)state;
-	struct site site;
-	serve(&site);
-	site.keep_off = true;
-	peer_say(&site.peer, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n");
-	char *bytes = calloc(1, 8000000);
-	assert_true(stream_write(site.peer.s, bytes, 8000000) > 0);
-	free(bytes);
-	wait_for(&loop, &site.asked);
-	spin(&loop, 200);
-	assert_int_equal(site.body, 0);
-	assert_true(stream_bytes_in(http_conn_stream(site.conn)) <= 192 * 1024);
-	site.in_call = true;
-	http_exchange_read(site.x, true);
-	site.in_call = false;
-	wait_for(&loop, &site.body_ended);
-	assert_int_equal(site.body, 8000000);
-	leave_site(&site);
-}
-
-/* Writes LARGE bytes in chunks, politely. */
-struct download {
-	struct http_exchange *x;
-	size_t sent;
-	size_t most_queued;
-};
-
-static void download_more(void *user)
-{
-	struct download *d = user;
-	char chunk[40000];
-	memset(chunk, 'x', sizeof(chunk));
-	while (d->sent < LARGE) {
-		size_t n = LARGE - d->sent < sizeof(chunk) ? LARGE - d->sent : sizeof(chunk);
-		ssize_t queued = http_exchange_write(d->x, chunk, n);
-		assert_true(queued >= 0);
-		d->sent += n;
-		if ((size_t)queued > d->most_queued)
-			d->most_queued = (size_t)queued;
-		if (queued > STREAM_QUEUE_HIGH)
-			return;
-	}
-	http_exchange_end(d->x);
-}
-
-static void download_gone(void *user)
-{
-	(void)user;
-	fail();
-}
-
-static const struct http_exchange_ops download_ops = {.drained = download_more,
-						      .gone = download_gone};
-
-static void large_response_to_a_slow_reader_is_bounded(void **state)
-{
-	(void)state;
-	struct site site;
-	serve(&site);
-	peer_say(&site.peer, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-	wait_for(&loop, &site.asked);
-	struct download d = {.x = site.x};
-	site.x = NULL;
-	http_exchange_on(d.x, &download_ops, &d);
-	assert_int_equal(http_exchange_start(d.x, 200, NULL, HTTP_LENGTH, LARGE), 0);
-	assert_int_equal(http_exchange_write(d.x, NULL, 0) >= 0, 1);
-	stream_read(site.peer.s, false);
-	download_more(&d);
-	spin(&loop, 100);
-	assert_true(d.sent < LARGE / 10);
-	stream_read(site.peer.s, true);
-	wait_for(&loop, &site.peer.eof);
-	assert_int_equal(d.sent, LARGE);
-	assert_true(d.most_queued <= STREAM_QUEUE_HIGH + 40000);
-	const char *body = strstr(peer_heard(&site.peer), "\r\n\r\n") + 4;
-	assert_int_equal(site.peer.heard.len - (size_t)(body - (char *)site.peer.heard.data),
-			 LARGE);
-	leave_site(&site);
-}
-
-static void writing_past_the_length_is_refused(void **state)
-{
-	(void)state;
-	struct site site;
-	serve(&site);
-	peer_say(&site.peer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-	wait_for(&loop, &site.body_ended);
-	assert_int_equal(http_exchange_write(site.x, "x", 1), -EINVAL); /* not started */
-	assert_int_equal(http_exchange_start(site.x, 200, NULL, HTTP_LENGTH, 3), 0);
-	assert_int_equal(http_exchange_start(site.x, 200, NULL, HTTP_LENGTH, 3), -EINVAL);
-	assert_int_equal(http_exchange_write(site.x, "four", 4), -EPIPE);
-	assert_true(http_exchange_write(site.x, "abc", 3) > 0);
-	http_exchange_end(site.x);
-	site.x = NULL;
-	peer_await(&site.peer, &loop, "abc");
-	assert_null(strstr(peer_heard(&site.peer), "four"));
-	leave_site(&site);
-}
-
-static void response_with_forged_fields_is_not_sent(void **state)
-{
-	(void)state;
-	struct site site;
-	serve(&site);
-	peer_say(&site.peer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-	wait_for(&loop, &site.body_ended);
-	struct http_field f = {"X", "a\r\nSet-Cookie: b"};
-	struct http_fields fields = {&f, 1};
-	assert_int_equal(http_exchange_start(site.x, 200, &fields, HTTP_LENGTH, 0), -EINVAL);
-	assert_int_equal(http_exchange_start(site.x, 100, NULL, HTTP_NO_BODY, 0), -EINVAL);
-	reply(site.x, "ok");
-	site.x = NULL;
-	peer_await(&site.peer, &loop, "ok");
-	assert_null(strstr(peer_heard(&site.peer), "Cookie"));
-	leave_site(&site);
-}
-
-/* -- leaving -- */
-
-static void short_response_cuts_the_connection(void **state)
-{
-	(void)state;
-	struct site site;
-	serve(&site);
-	peer_say(&site.peer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-	wait_for(&loop, &site.body_ended);
-	http_exchange_start(site.x, 200, NULL, HTTP_LENGTH, 10);
-	http_exchange_write(site.x, "abc", 3);
-	http_exchange_end(site.x);
-	site.x = NULL;
-	wait_for(&loop, &site.peer.eof);
-	assert_non_null(strstr(peer_heard(&site.peer), "abc"));
-	assert_true(site.closed);
-	leave_site(&site);
-}
-
-static void aborted_body_to_the_close_is_a_reset(void **state)
-{
-	(void)state;
-	struct site site;
-	serve(&site);
-	peer_say(&site.peer, "GET / HTTP/1.0\r\n\r\n");
-	wait_for(&loop, &site.body_ended);
-	http_exchange_start(site.x, 200, NULL, HTTP_CHUNKED, 0);
-	http_exchange_write(site.x, "abc", 3);
-	site.in_call = true;
-	http_exchange_abort(site.x);
-	site.in_call = false;
-	site.x = NULL;
-	assert_false(site.closed);
-	wait_for(&loop, &site.closed);
-	leave_site(&site);
-}
-
-static void answer_before_the_body_ends_costs_the_connection(void **state)
-{
-	(void)state;
-	struct site site;
-	serve(&site);
-	site.keep_off = true;
-	site.end_at = AT_REQUEST;
-	peer_say(&site.peer, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n");
-	char *bytes = calloc(1, 1000000);
-	stream_write(site.peer.s, bytes, 1000000);
-	free(bytes);
-	wait_for(&loop, &site.peer.over);
-	assert_true(site.peer.eof); /* and no reset, so that the answer arrives */
-	assert_non_null(strstr(peer_heard(&site.peer), "Connection: close\r\n"));
-	assert_non_null(strstr(peer_heard(&site.peer), "early"));
-	assert_true(site.closed);
-	assert_int_equal(site.requests, 1);
-	leave_site(&site);
-}
-
-static void peer_that_leaves_cancels_its_exchange(void **state)
-{
-	(void)state;
-	for (int reading = 0; reading < 2; reading++) {
-		struct site site;
-		serve(&site);
-		site.keep_off = !reading;
-		peer_say(&site.peer, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab");
-		wait_for(&loop, &site.asked);
-		peer_done(&site.peer);
-		wait_for(&loop, &site.closed);
-		assert_true(site.gone);
-		assert_false(site.body_ended);
-		leave_site(&site);
-	}
-}
-
-static void peer_that_leaves_during_a_response_cancels_it(void **state)
-{
-	(void)state;
-	struct site site;
-	serve(&site);
-	peer_say(&site.peer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-	wait_for(&loop, &site.body_ended);
-	http_exchange_start(site.x, 200, NULL, HTTP_CHUNKED, 0);
-	char large[100000] = {0};
-	while (http_exchange_write(site.x, large, sizeof(large)) < STREAM_QUEUE_HIGH)
-		;
-	stream_read(site.peer.s, false);
-	spin(&loop, 5);
-	peer_done(&site.peer);
-	wait_for(&loop, &site.closed);
-	assert_true(site.gone);
-	leave_site(&site);
-}
-
-static void closing_or_ending_inside_any_callback_is_safe(void **state)
-{
-	(void)state;
-	for (int at = AT_REQUEST; at <= AT_DRAINED; at++) {
-		for (int end = 0; end < 2; end++) {
-			struct site site;
-			serve(&site);
-			if (end)
-				site.end_at = at;
-			else
-				site.close_at = at;
-			peer_say(&site.peer,
-				 "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
-				 "GET /two HTTP/1.1\r\nHost: a\r\n\r\n");
-			wait_for(&loop, &site.asked);
-			if (at == AT_DRAINED && site.x) {
-				spin(&loop, 5);
-				site.end_at = NEVER;
-				site.close_at = end ? NEVER : AT_DRAINED;
-				http_exchange_start(site.x, 200, NULL, HTTP_CHUNKED, 0);
-				http_exchange_write(site.x, "x", 1);
-				wait_for(&loop, &site.drained);
-			}
-			spin(&loop, 20);
-			if (!end) {
-				assert_null(site.conn);
-				assert_true(site.gone);
-				assert_false(site.closed);
-				assert_int_equal(site.requests, 1);
-			}
-			leave_site(&site);
-		}
-	}
-}
-
-static void on_request_ignored(void *user, struct http_exchange *x)
-{
-	(void)x;
-	((struct site *)user)->asked = true;
-}
-
-static void exchange_that_nobody_takes_is_cut(void **state)
-{
-	(void)state;
-	static const struct http_server_ops ops = {on_request_ignored, NULL, on_conn_closed};
-	struct site site = {0};
-	int fd[2];
-	make_pair(fd);
-	peer_open(&site.peer, &loop, fd[1]);
-	struct stream *s = stream_adopt(&loop, fd[0], NULL, NULL, NULL);
-	site.conn = http_serve(s, NULL, 0, NULL, &ops, &site);
-	peer_say(&site.peer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-	wait_for(&loop, &site.peer.over);
-	assert_true(site.closed);
-	leave_site(&site);
-}
-
-/* -- whole bodies -- */
-
-struct collected {
-	struct site *site;
-	bool done, gone, hold;
-	size_t n;
-	struct http_exchange *x;
-};
-
-static void on_collected(void *user, struct http_exchange *x, const char *body, size_t n)
-{
-	struct collected *c = user;
-	c->done = true;
-	c->n = n;
-	assert_int_equal(strlen(body), n);
-	if (c->hold)
-		c->x = x;
-	else
-		http_exchange_reply(x, 201, NULL, body, n);
-}
-
-static void on_collect_gone(void *user)
-{
-	((struct collected *)user)->gone = true;
-}
-
-static void on_request_collect(void *user, struct http_exchange *x)
-{
-	struct collected *c = user;
-	http_exchange_collect(x, 100, on_collected, on_collect_gone, c);
-	assert_false(c->done || c->gone); /* not inside the call */
-}
-
-static void on_collect_conn_closed(void *user)
-{
-	((struct collected *)user)->site->closed = true;
-}
-
-static const struct http_server_ops collect_ops = {on_request_collect, NULL,
-						   on_collect_conn_closed};
-
-static struct http_conn *serve_collecting(struct collected *c, struct site *site)
-{
-	int fd[2];
-	make_pair(fd);
-	*c = (struct collected){.site = site};
-	*site = (struct site){0};
-	peer_open(&site->peer, &loop, fd[1]);
-	struct stream *s = stream_adopt(&loop, fd[0], NULL, NULL, NULL);
-	return http_serve(s, NULL, 0, NULL, &collect_ops, c);
-}
-
-static void body_is_collected_up_to_its_limit(void **state)
-{
-	(void)state;
-	struct site site;
-	struct collected c;
-	struct http_conn *conn = serve_collecting(&c, &site);
-	peer_say(&site.peer, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-			     "3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
-	peer_await(&site.peer, &loop, "abcdefg");
-	assert_int_equal(c.n, 7);
-	assert_false(c.gone);
-	http_conn_close(conn);
-	peer_done(&site.peer);
-}
-
-static void body_past_the_limit_is_answered_413(void **state)
-{
-	(void)state;
-	static const char *const requests[] = {
-		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000000000\r\n\r\nx",
-		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n70\r\n"
-		"0123456789012345678901234567890123456789012345678901234567890123456789"
-		"0123456789012345678901234567890123456789012345678901234567890123456789",
-	};
-	for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++) {
-		struct site site;
-		struct collected c;
-		serve_collecting(&c, &site);
-		peer_say(&site.peer, requests[i]);
-		wait_for(&loop, &site.peer.over);
-		assert_non_null(strstr(peer_heard(&site.peer), "HTTP/1.1 413 "));
-		assert_true(c.gone && site.closed);
-		assert_false(c.done);
-		peer_done(&site.peer);
-	}
-}
-
-static void collecting_ends_with_the_peer_before_and_after_done(void **state)
-{
-	(void)state;
-	for (int whole = 0; whole < 2; whole++) {
-		struct site site;
-		struct collected c;
-		serve_collecting(&c, &site);
-		c.hold = true;
-		peer_say(&site.peer, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
-		if (whole) {
-			peer_say(&site.peer, "c");
-			wait_for(&loop, &c.done);
-		} else {
-			spin(&loop, 10);
-		}
-		peer_done(&site.peer);
-		wait_for(&loop, &site.closed);
-		assert_true(c.gone);
-		assert_int_equal(c.done, whole);
-	}
-}
-
 static void error_text_is_escaped(void **state)
 {
 	(void)state;
@@ -916,13 +424,12 @@ static void error_text_is_escaped(void **state)
 	leave_site(&site);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(connection_serves_one_request_after_the_other),
 		TEST(requests_sent_ahead_wait_for_their_turn),
+		TEST(a_switch_hands_the_stream_over),
 		TEST(early_bytes_are_read_first),
 		TEST(head_may_come_byte_by_byte),
 		TEST(request_flood_is_not_read_beyond_a_bound),
@@ -939,20 +446,6 @@ int main(void)
 		TEST(dribbling_does_not_stretch_the_head_timeout),
 		TEST(idle_connection_is_closed_also_after_requests),
 		TEST(open_exchange_is_not_idle),
-		TEST(request_body_waits_for_the_reader),
-		TEST(large_response_to_a_slow_reader_is_bounded),
-		TEST(writing_past_the_length_is_refused),
-		TEST(response_with_forged_fields_is_not_sent),
-		TEST(short_response_cuts_the_connection),
-		TEST(aborted_body_to_the_close_is_a_reset),
-		TEST(answer_before_the_body_ends_costs_the_connection),
-		TEST(peer_that_leaves_cancels_its_exchange),
-		TEST(peer_that_leaves_during_a_response_cancels_it),
-		TEST(closing_or_ending_inside_any_callback_is_safe),
-		TEST(exchange_that_nobody_takes_is_cut),
-		TEST(body_is_collected_up_to_its_limit),
-		TEST(body_past_the_limit_is_answered_413),
-		TEST(collecting_ends_with_the_peer_before_and_after_done),
 		TEST(error_text_is_escaped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,14 +24,33 @@ static char *authority_pem;
 struct site {
 	const struct identity *id;
 	bool refuse;
+	bool demand;    /* a certificate of the client */
+	char shown[64]; /* its common name */
 	unsigned picked;
 	bool named;
 	char sni[256];
 };
 
+/* Any will do. */
+static int on_shown(int ok, X509_STORE_CTX *store)
+{
+	SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+	struct site *site = SSL_get_ex_data(ssl, 0);
+	(void)ok;
+	X509 *cert = X509_STORE_CTX_get_current_cert(store);
+	if (X509_STORE_CTX_get_error_depth(store) == 0)
+		X509_NAME_get_text_by_NID(X509_get_subject_name(cert), NID_commonName, site->shown,
+					  sizeof(site->shown));
+	return 1;
+}
+
 static int pick(void *user, SSL *ssl, const char *sni)
 {
 	struct site *site = user;
+	if (site->demand) {
+		SSL_set_ex_data(ssl, 0, site);
+		SSL_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, on_shown);
+	}
 	site->picked++;
 	site->named = sni != NULL;
 	snprintf(site->sni, sizeof(site->sni), "%s", sni ? sni : "");
@@ -147,7 +166,8 @@ static void begin(struct pair *p, const struct identity *id, const char *trust, 
 	assert_non_null(p->server_ctx);
 	end_open(&p->client, fd[0]);
 	end_open(&p->server, fd[1]);
-	assert_int_equal(stream_tls_client(p->client.s, p->client_ctx, host, 5000, &e), 0);
+	assert_int_equal(stream_tls_client(p->client.s, p->client_ctx, host, TLS_HTTP1, 5000, &e),
+			 0);
 	assert_int_equal(stream_tls_server(p->server.s, p->server_ctx, NULL, 0, 5000, &e), 0);
 }
 
@@ -340,7 +360,8 @@ static void hosts_that_are_no_names_are_refused_at_once(void **state)
 		make_pair(fd);
 		struct end e;
 		end_open(&e, fd[0]);
-		assert_int_equal(stream_tls_client(e.s, ctx, bad[i], 100, NULL), -EINVAL);
+		assert_int_equal(stream_tls_client(e.s, ctx, bad[i], TLS_HTTP1, 100, NULL),
+				 -EINVAL);
 		end_done(&e);
 		close(fd[1]);
 	}
@@ -357,6 +378,66 @@ static void trust_that_is_no_pem_is_refused(void **state)
 		assert_null(tls_client_new(bad[i], true, &e));
 		assert_int_equal(e.code, EINVAL);
 	}
+}
+
+/* A client context with this certificate for the pair's; p->site goes on demanding one. */
+static struct tls_context *certified(const struct identity *id, const char *key, struct err *e)
+{
+	struct tls_context *trust = tls_client_new(authority_pem, true, e);
+	assert_non_null(trust);
+	char *chain = identity_pem(id);
+	struct tls_context *ctx = tls_client_certified(trust, chain, key, e);
+	free(chain);
+	tls_context_free(trust); /* what is trusted stays */
+	return ctx;
+}
+
+static void certificate_is_shown_to_a_server_that_asks(void **state)
+{
+	(void)state;
+	struct err e = {0};
+	struct pair p;
+	int fd[2];
+	char *key = identity_key_pem(&stranger, NULL);
+	for (int with = 0; with < 2; with++) {
+		make_pair(fd);
+		p = (struct pair){.site = {.id = &leaf, .demand = true}};
+		p.client_ctx = with ? certified(&stranger, key, &e)
+				    : tls_client_new(authority_pem, true, &e);
+		p.server_ctx = tls_server_new(pick, &p.site, &e);
+		assert_non_null(p.client_ctx);
+		end_open(&p.client, fd[0]);
+		end_open(&p.server, fd[1]);
+		assert_int_equal(stream_tls_client(p.client.s, p.client_ctx, "api.example.com",
+						   TLS_HTTP1, 5000, &e),
+				 0);
+		assert_int_equal(stream_tls_server(p.server.s, p.server_ctx, NULL, 0, 5000, &e), 0);
+		wait_for(&loop, with ? &p.server.opened : &p.server.closed);
+		assert_string_equal(p.site.shown, with ? "leaf" : "");
+		end_pair(&p);
+	}
+	free(key);
+}
+
+static void certificate_and_key_must_fit(void **state)
+{
+	(void)state;
+	char password[] = "secret";
+	char *keys[] = {identity_key_pem(&leaf, NULL), identity_key_pem(&stranger, password),
+			strdup("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"),
+			strdup("")};
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		struct err e = {0};
+		assert_null(certified(&stranger, keys[i], &e));
+		assert_int_equal(e.code, EINVAL);
+		assert_int_equal(ERR_peek_error(), 0);
+		free(keys[i]);
+	}
+	struct err e = {0};
+	struct tls_context *trust = tls_client_new(authority_pem, true, &e);
+	assert_null(tls_client_certified(trust, "nonsense", "nonsense", &e));
+	assert_int_equal(e.code, EINVAL);
+	tls_context_free(trust);
 }
 
 /* -- hostile clients -- */
@@ -442,7 +523,7 @@ static void other_protocols_are_refused(void **state)
 		const char *alpn;
 		int version, alert;
 	} cases[] = {
-		{"\x02h2", 0, SSL_AD_NO_APPLICATION_PROTOCOL},
+		{"\x02h3", 0, SSL_AD_NO_APPLICATION_PROTOCOL},
 		{NULL, TLS1_1_VERSION, SSL_AD_PROTOCOL_VERSION},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -545,7 +626,7 @@ static void tls_may_start_inside_callbacks_on_either_side(void **state)
 	stream_read(f.s, true);
 	struct tls_context *ctx = tls_client_new(authority_pem, true, NULL);
 	struct stream *s = stream_adopt(&loop, fd[1], NULL, NULL, NULL);
-	assert_int_equal(stream_tls_client(s, ctx, "api.example.com", 5000, NULL), 0);
+	assert_int_equal(stream_tls_client(s, ctx, "api.example.com", TLS_HTTP1, 5000, NULL), 0);
 	struct http_field field = {"Host", "api.example.com"};
 	struct http_head head = {
 		.method = (char[]){"GET"},
@@ -798,7 +879,7 @@ static void fetch_over_tls(struct fetched *f, struct service *v, const char *hos
 	struct stream *a = stream_adopt(&loop, fd[0], NULL, NULL, NULL);
 	struct stream *b = stream_adopt(&loop, fd[1], NULL, NULL, NULL);
 	assert_int_equal(stream_tls_server(a, v->ctx, NULL, 0, 5000, NULL), 0);
-	assert_int_equal(stream_tls_client(b, ctx, host, 5000, NULL), 0);
+	assert_int_equal(stream_tls_client(b, ctx, host, TLS_HTTP1, 5000, NULL), 0);
 	v->conn = http_serve(a, NULL, 0, NULL, &service_ops, v);
 	struct http_client *c = http_client_new(b, NULL, NULL);
 	struct http_field field = {"Host", (char *)(uintptr_t)host};
@@ -849,6 +930,8 @@ int main(void)
 		TEST(picked_refusal_is_an_alert_for_the_client),
 		TEST(hosts_that_are_no_names_are_refused_at_once),
 		TEST(trust_that_is_no_pem_is_refused),
+		TEST(certificate_is_shown_to_a_server_that_asks),
+		TEST(certificate_and_key_must_fit),
 		TEST(malformed_sni_is_refused_before_a_certificate_is_picked),
 		TEST(other_protocols_are_refused),
 		TEST(hello_may_come_byte_by_byte_and_partly_early),

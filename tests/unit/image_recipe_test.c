@@ -25,6 +25,7 @@ static const char *const lines[] = {
 	"user: user",
 	"workdir: /home/user",
 	"env: {LANG: C.UTF-8, _X: 'a=b c'}",
+	"warmup: \"ls /\\ntrue\"",
 };
 #define LINES (sizeof(lines) / sizeof(lines[0]))
 
@@ -54,10 +55,11 @@ static void recipe_reads_every_key(void **state)
 	assert_string_equal(r.user, "user");
 	assert_string_equal(r.workdir, "/home/user");
 	assert_string_equal(json_string_value(json_object_get(r.env, "_X")), "a=b c");
+	assert_string_equal(r.warmup, "ls /\ntrue");
 	recipe_done(&r);
 }
 
-static void recipe_does_without_cmdline_and_env(void **state)
+static void recipe_does_without_optional_keys(void **state)
 {
 	(void)state;
 	struct recipe r;
@@ -67,6 +69,9 @@ static void recipe_does_without_cmdline_and_env(void **state)
 	recipe_done(&r);
 	assert_int_equal(parse_with(8, NULL, &r, &e), 0);
 	assert_null(r.env);
+	recipe_done(&r);
+	assert_int_equal(parse_with(9, NULL, &r, &e), 0);
+	assert_string_equal(r.warmup, "");
 	recipe_done(&r);
 }
 
@@ -119,6 +124,23 @@ static void recipe_refuses_values_with_their_place(void **state)
 	refuses(8, "env: {A: x, A: y}", "recipe.yaml:9:");
 }
 
+static void recipe_bounds_the_warmup(void **state)
+{
+	(void)state;
+	struct recipe r;
+	struct err e = {0};
+	char line[RECIPE_WARMUP_MAX + 16] = "warmup: ";
+	size_t head = strlen(line);
+	memset(line + head, 'x', RECIPE_WARMUP_MAX);
+	assert_int_equal(parse_with(9, line, &r, &e), 0);
+	assert_int_equal(strlen(r.warmup), RECIPE_WARMUP_MAX);
+	recipe_done(&r);
+	line[head + RECIPE_WARMUP_MAX] = 'x';
+	refuses(9, line, "recipe.yaml:10:9: warmup must be");
+	refuses(9, "warmup: [ls]", "warmup");
+	refuses(9, "warmup: \"a\\0b\"", "NUL");
+}
+
 static void recipe_refuses_other_documents(void **state)
 {
 	(void)state;
@@ -135,9 +157,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(recipe_reads_every_key),
-		cmocka_unit_test(recipe_does_without_cmdline_and_env),
+		cmocka_unit_test(recipe_does_without_optional_keys),
 		cmocka_unit_test(recipe_names_the_missing_key),
 		cmocka_unit_test(recipe_refuses_values_with_their_place),
+		cmocka_unit_test(recipe_bounds_the_warmup),
 		cmocka_unit_test(recipe_refuses_other_documents),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

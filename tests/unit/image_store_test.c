@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/doc.h"
 #include "base/fd.h"
+#include "base/sparse.h"
 #include "base/str.h"
 #include "image/image.h"
 #include "image/store.h"
@@ -79,6 +80,7 @@ static void make_version(const char *store, const char *name, const char *hash)
 		.cmdline = "quiet",
 		.user = "user",
 		.workdir = "/home/user",
+		.warmup = "ls /\ntrue",
 		.env = env,
 		.built_ms = 1764500000123,
 	};
@@ -115,6 +117,7 @@ static void image_opens_with_its_paths_and_defaults(void **state)
 	assert_string_equal(img.cmdline, "quiet");
 	assert_string_equal(img.user, "user");
 	assert_string_equal(img.workdir, "/home/user");
+	assert_string_equal(img.warmup, "ls /\ntrue");
 	assert_string_equal(json_string_value(json_object_get(img.env, "LANG")), "C.UTF-8");
 	assert_int_equal(img.built_ms, 1764500000123);
 	assert_true(img.size_bytes >= 4 * 512);
@@ -123,6 +126,22 @@ static void image_opens_with_its_paths_and_defaults(void **state)
 	assert_int_equal(access(img.initramfs, R_OK) | access(img.rootfs, R_OK) |
 				 access(img.scratch, R_OK),
 			 0);
+	image_done(&img);
+}
+
+/* As builders made it before there was a warm-up. */
+static void image_without_warmup_opens(void **state)
+{
+	const char *store = *state;
+	make_image(store, "base", HASH_A);
+	auto_free char *dir = path_of(store, "base-aaaaaaaaaaaaaaaa");
+	put(dir, STORE_MANIFEST,
+	    "{\"format\":1,\"hash\":\"x\",\"cmdline\":\"\",\"user\":\"u\",\"workdir\":\"/\",\"env\":{},"
+	    "\"built_ms\":1}");
+	struct image img;
+	struct err e = {0};
+	assert_int_equal(image_open(store, "base", &img, &e), 0);
+	assert_string_equal(img.warmup, "");
 	image_done(&img);
 }
 
@@ -166,6 +185,8 @@ static void image_with_damage_asks_for_a_rebuild(void **state)
 		"\"env\":[],\"built_ms\":1}",
 		"{\"format\":1,\"hash\":\"x\",\"cmdline\":\"\",\"user\":\"u\",\"workdir\":\"/\","
 		"\"env\":{},\"built_ms\":-1}",
+		"{\"format\":1,\"hash\":\"x\",\"cmdline\":\"\",\"user\":\"u\",\"workdir\":\"/\","
+		"\"env\":{},\"built_ms\":1,\"warmup\":7}",
 	};
 	auto_free char *dir = path_of(store, "base-aaaaaaaaaaaaaaaa");
 	for (size_t i = 0; i < sizeof(manifests) / sizeof(manifests[0]); i++) {
@@ -267,7 +288,7 @@ static void remove_takes_every_version(void **state)
 	assert_false(exists("/nonexistent", "store"));
 }
 
-static void scratch_clones_are_equal_sparse_and_unnamed(void **state)
+static void scratch_copies_are_equal_and_sparse(void **state)
 {
 	const char *store = *state;
 	auto_free char *path = path_of(store, "disk");
@@ -275,29 +296,26 @@ static void scratch_clones_are_equal_sparse_and_unnamed(void **state)
 	assert_int_equal(ftruncate(fd, 1 << 30), 0);
 	assert_int_equal(pwrite(fd, "super", 5, 1024), 5);
 	assert_int_equal(pwrite(fd, "middle", 6, 700 << 20), 6);
-	auto_free char *dir = path_of(store, "run");
-	assert_int_equal(dir_make_all(dir, 0755), 0);
 
 	struct image img = {.name = "base", .scratch = path};
 	struct err e = {0};
-	auto_fd int clone = image_clone_scratch(&img, dir, &e);
-	assert_true(clone >= 0);
+	auto_fd int copy = sparse_open_unnamed(store);
+	assert_true(copy >= 0);
+	assert_int_equal(image_copy_scratch(&img, copy, &e), 0);
 	struct stat st;
-	assert_int_equal(fstat(clone, &st), 0);
+	assert_int_equal(fstat(copy, &st), 0);
 	assert_int_equal(st.st_size, 1 << 30);
 	assert_true(st.st_blocks < 1024);
-	assert_int_equal(st.st_nlink, 0);
 	char text[8] = "";
-	assert_int_equal(pread(clone, text, 6, 700 << 20), 6);
+	assert_int_equal(pread(copy, text, 6, 700 << 20), 6);
 	assert_string_equal(text, "middle");
-	assert_int_equal(pwrite(clone, "mine", 4, 1024), 4);
+	assert_int_equal(pwrite(copy, "mine", 4, 1024), 4);
 	assert_int_equal(pread(fd, text, 5, 1024), 5);
 	assert_memory_equal(text, "super", 5);
-	assert_int_equal(rmdir(dir), 0);
 
-	assert_int_equal(image_clone_scratch(&img, dir, &e), -ENOENT);
 	img.scratch = "/nonexistent/scratch";
-	assert_int_equal(image_clone_scratch(&img, store, &e), -ENOENT);
+	assert_int_equal(image_copy_scratch(&img, copy, &e), -ENOENT);
+	assert_non_null(strstr(e.text, "/nonexistent/scratch"));
 }
 
 int main(void)
@@ -305,6 +323,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(image_opens_with_its_paths_and_defaults),
+		TEST(image_without_warmup_opens),
 		TEST(image_that_is_not_there_says_how_to_build_it),
 		TEST(image_link_can_not_lead_elsewhere),
 		TEST(image_with_damage_asks_for_a_rebuild),
@@ -313,7 +332,7 @@ int main(void)
 		TEST(sweep_removes_dead_builds_alone),
 		TEST(each_shows_present_images_and_skips_damaged_ones),
 		TEST(remove_takes_every_version),
-		TEST(scratch_clones_are_equal_sparse_and_unnamed),
+		TEST(scratch_copies_are_equal_and_sparse),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

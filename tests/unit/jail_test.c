@@ -388,22 +388,19 @@ static void bad_specs_are_refused(void **state)
 	assert_int_equal(jail_spawn(&spec, &pid, &pidfd, &e), -EINVAL);
 }
 
-/* A process between us and the jailed one is killed; the jailed one has to follow. */
-static void dies_with_parent(bool own_namespaces)
+/* Has spec started by a process between us and the jailed one, which is then killed: the jailed
+ * one, which ends when *ret_end is closed. */
+static int orphan_of(struct jail_spec spec, int *ret_end)
 {
-	struct jail_spec spec = plain_spec();
 	int pids[2], forever[2], status;
 	pid_t jailed;
 
-	need_root();
 	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
 	assert_int_equal(pipe2(pids, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(forever, O_CLOEXEC), 0);
 	spec.argv = (const char *const[]){"/bin/sh", "-c", "read -r x <&3", NULL};
 	spec.fds = (const struct jail_fd[]){{.from = forever[0], .to = 3}};
 	spec.nfds = 1;
-	spec.own_pid = own_namespaces;
-	spec.own_mount = own_namespaces;
 	pid_t middle = fork();
 	if (middle == 0) {
 		struct err e;
@@ -417,14 +414,27 @@ static void dies_with_parent(bool own_namespaces)
 	}
 	close(pids[1]);
 	assert_int_equal(fd_read_all(pids[0], &jailed, sizeof(jailed)), sizeof(jailed));
-	auto_fd int pidfd = (int)syscall(SYS_pidfd_open, jailed, 0);
+	int pidfd = (int)syscall(SYS_pidfd_open, jailed, 0);
 	assert_true(pidfd >= 0);
 	kill(middle, SIGKILL);
 	assert_int_equal(waitpid(middle, &status, 0), middle);
-	assert_int_equal(end_of(pidfd), 128 + SIGKILL);
 	close(pids[0]);
 	close(forever[0]);
-	close(forever[1]);
+	*ret_end = forever[1];
+	return pidfd;
+}
+
+static void dies_with_parent(bool own_namespaces)
+{
+	struct jail_spec spec = plain_spec();
+	int end;
+
+	need_root();
+	spec.own_pid = own_namespaces;
+	spec.own_mount = own_namespaces;
+	auto_fd int pidfd = orphan_of(spec, &end);
+	assert_int_equal(end_of(pidfd), 128 + SIGKILL);
+	close(end);
 }
 
 static void child_dies_with_its_parent(void **state)
@@ -437,6 +447,20 @@ static void init_of_own_namespace_dies_with_its_parent(void **state)
 {
 	(void)state;
 	dies_with_parent(true);
+}
+
+static void child_may_outlive_its_parent(void **state)
+{
+	struct jail_spec spec = plain_spec();
+	int end;
+
+	(void)state;
+	need_root();
+	spec.own_pid = spec.own_mount = true;
+	spec.outlives_parent = true;
+	auto_fd int pidfd = orphan_of(spec, &end);
+	close(end);
+	assert_int_not_equal(end_of(pidfd), 128 + SIGKILL); /* by itself */
 }
 
 int main(void)
@@ -455,6 +479,7 @@ int main(void)
 		cmocka_unit_test(bad_specs_are_refused),
 		cmocka_unit_test(child_dies_with_its_parent),
 		cmocka_unit_test(init_of_own_namespace_dies_with_its_parent),
+		cmocka_unit_test(child_may_outlive_its_parent),
 	};
 
 	return cmocka_run_group_tests_name("jail", tests, NULL, NULL);

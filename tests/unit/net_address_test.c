@@ -341,6 +341,54 @@ static void numeric_hosts_are_known_in_every_spelling(void **state)
 			fail_msg("%s is a number", names[i]);
 }
 
+static void a_prefix_opens_special_ranges_only_from_within(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *prefix, *address;
+		bool opens;
+	} table[] = {
+		{"8.0.0.0/8", "8.8.8.8", true},
+		{"8.0.0.0/8", "9.8.8.8", false},
+		{"8.8.8.8", "8.8.8.8", true},
+		{"0.0.0.0/1", "8.8.8.8", true},
+		{"0.0.0.0/1", "10.0.0.1", false},
+		{"8.0.0.0/6", "10.0.0.1", false},
+		{"10.0.0.0/7", "10.0.0.1", false},
+		{"10.0.0.0/8", "10.0.0.1", true},
+		{"10.0.0.0/24", "10.0.0.1", true},
+		{"10.0.0.1", "10.0.0.1", true},
+		{"127.0.0.0/8", "127.0.0.1", true},
+		{"240.0.0.0/4", "240.0.0.1", true},
+		{"240.0.0.0/4", "255.255.255.255", false},
+		{"224.0.0.0/3", "224.0.0.1", false},
+		{"169.254.0.0/16", "169.254.169.254", false},
+		{"169.254.169.254", "169.254.169.254", false},
+		{"169.254.0.0/16", "169.254.1.1", true},
+		{"168.63.129.16", "168.63.129.16", false},
+		{"fc00::/7", "fd00:ec2::254", false},
+		{"fd00:ec2::254", "fd00:ec2::254", false},
+		{"fc00::/7", "fd00::1", true},
+		{"fc00::/6", "fd00::1", false},
+		{"::/3", "::1", false},
+		{"::/3", "1000::1", true},
+		{"::/2", "1000::1", false},
+		{"::1", "::1", true},
+		{"2000::/3", "2606:4700::1111", true},
+		{"2000::/3", "2001:db8::1", false},
+		{"2001:db8::/32", "2001:db8::1", true},
+		{"::/1", "2606:4700::1111", true},
+	};
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		struct address_prefix p;
+		struct address a;
+		assert_int_equal(address_prefix_parse(table[i].prefix, &p), 0);
+		assert_int_equal(address_parse(table[i].address, &a), 0);
+		if (address_opened_by(&a, &p) != table[i].opens)
+			fail_msg("%s %s", table[i].prefix, table[i].address);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -352,6 +400,7 @@ int main(void)
 		cmocka_unit_test(metadata_is_found_in_every_wrapping),
 		cmocka_unit_test(prefix_holds_its_addresses_alone),
 		cmocka_unit_test(prefix_refuses_what_is_none),
+		cmocka_unit_test(a_prefix_opens_special_ranges_only_from_within),
 		cmocka_unit_test(numeric_hosts_are_known_in_every_spelling),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

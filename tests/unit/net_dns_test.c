@@ -120,12 +120,25 @@ static void malformed_additional_records_are_refused(void **state)
 	assert_refused(ID "\1\0\0\1\0\0\0\0\0\2" EXAMPLE A_IN OPT OPT);                /* two */
 	assert_refused(ID "\1\0" ONE_EDNS EXAMPLE A_IN "\1x\0\x29\x10\0\0\0\0\0\0\0"); /* a name */
 	assert_refused(ID "\1\0" ONE_EDNS EXAMPLE A_IN "\0\0\1\0\1\0\0\0\0\0\0"); /* another type */
-	assert_refused(ID "\1\0" ONE_EDNS EXAMPLE A_IN
-			  "\0\0\x29\x10\0\0\1\0\0\0\0"); /* version 1 */
 	assert_refused(ID "\1\0" ONE_EDNS EXAMPLE A_IN "\0\0\x29\x10\0\0\0\0\0\0\5"
 			  "abc");
 	assert_refused(ID "\1\0" ONE_EDNS EXAMPLE A_IN "\0\0\x29\x10\0\0\0\0\0\0");
 	assert_refused(ID "\1\0" ONE_EDNS EXAMPLE A_IN OPT "x");
+}
+
+static void other_versions_of_edns_are_told_ours(void **state)
+{
+	(void)state;
+	static const char asked[] = ID "\1\0" ONE_EDNS EXAMPLE A_IN "\0\0\x29\x10\0\0\1\0\0\0\0";
+	struct dns_query q;
+	assert_int_equal(READ(asked, &q), -EPROTONOSUPPORT);
+	auto_buf struct buf out;
+	buf_init(&out, DNS_MESSAGE_MAX);
+	assert_int_equal(dns_write_answer(&out, (const uint8_t *)asked, sizeof(asked) - 1, &q,
+					  DNS_BADVERS, NULL, NULL, 0),
+			 0);
+	assert_int_equal(out.data[3] & 15, 0);
+	assert_memory_equal(out.data + out.len - 11, "\0\0\x29\4\xd0\1\0\0\0\0\0", 11);
 }
 
 /* A query for a name of labels of the given lengths, of letters. Returns its length. */
@@ -300,6 +313,7 @@ int main(void)
 		cmocka_unit_test(other_operations_are_not_implemented),
 		cmocka_unit_test(malformed_queries_are_refused),
 		cmocka_unit_test(malformed_additional_records_are_refused),
+		cmocka_unit_test(other_versions_of_edns_are_told_ours),
 		cmocka_unit_test(names_have_at_most_253_characters),
 		cmocka_unit_test(an_address_is_answered),
 		cmocka_unit_test(edns_is_answered_with_edns),

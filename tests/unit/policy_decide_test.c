@@ -87,8 +87,8 @@ static void specs_that_are_none_say_why(void **state)
 		{"", "empty"},
 		{":443", "empty"},
 		{"http://", "empty"},
-		{"ftp://a.example", "scheme is http or https"},
-		{"://a.example", "scheme is http or https"},
+		{"ftp://a.example", "scheme is https, http, tls or tcp"},
+		{"://a.example", "scheme is https, http, tls or tcp"},
 		{"a.example:", "port is a number from 1 to 65535"},
 		{"a.example:0", "port is a number"},
 		{"a.example:65536", "port is a number"},
@@ -214,6 +214,71 @@ static void names_are_known_for_any_port(void **state)
 	policy_free(p);
 }
 
+static void exact_hosts_are_told_in_order(void **state)
+{
+	(void)state;
+	struct policy *p = policy_new_empty();
+	assert_null(policy_exact_host(p, 0));
+	assert_int_equal(policy_allow(p, "B.example", NULL), 0);
+	assert_int_equal(policy_allow(p, "*.a.example", NULL), 0);
+	assert_int_equal(policy_allow(p, "http://a.example:81", NULL), 0);
+	assert_string_equal(policy_exact_host(p, 0), "b.example");
+	assert_string_equal(policy_exact_host(p, 1), "");
+	assert_string_equal(policy_exact_host(p, 2), "a.example");
+	assert_null(policy_exact_host(p, 3));
+	policy_free(p);
+}
+
+static void learning_allows_every_name_over_https_and_http(void **state)
+{
+	(void)state;
+	static const char denial[] = "{\"egress\":[{\"host\":\"evil.example\",\"deny\":true}]}";
+	struct err e = {0};
+	struct doc doc;
+	assert_int_equal(doc_load(&doc, "p", denial, strlen(denial), &e), 0);
+	struct policy *p = policy_compile(&doc, &e);
+	doc_done(&doc);
+	assert_non_null(p);
+	assert_false(policy_learns(p) || decide(p, POLICY_HTTPS, "a.example", 443).allow);
+	policy_learn(p);
+	json_t *j = policy_to_json(p);
+	policy_free(p);
+	p = policy_from_json(j, &e);
+	json_decref(j);
+	assert_true(p && policy_learns(p));
+
+	assert_true(policy_knows_host(p, "a.example"));
+	struct policy_verdict v = decide(p, POLICY_HTTPS, "a.example", 8443);
+	assert_true(v.allow && v.index == POLICY_NO_RULE);
+	assert_string_equal(v.rule, "learn");
+	assert_true(decide(p, POLICY_HTTP, "a.example", 80).allow);
+	assert_false(decide(p, POLICY_TLS, "a.example", 443).allow);
+	assert_false(decide(p, POLICY_TCP, "a.example", 5432).allow);
+	assert_false(decide(p, POLICY_HTTPS, "evil.example", 443).allow);
+
+	struct policy_dest dest = {.host = "a.example", .port = 443};
+	assert_int_equal(policy_first_scheme(p, &dest, 1u << POLICY_TLS | 1u << POLICY_HTTPS),
+			 POLICY_HTTPS);
+	assert_int_equal(policy_first_scheme(p, &dest, 1u << POLICY_TLS), -ENOENT);
+	dest.address = (struct address){.family = AF_INET, .bytes = {1, 1, 1, 1}};
+	policy_decide(p, &dest, &v);
+	assert_false(v.allow);
+	assert_int_equal(policy_first_scheme(p, &dest, (1u << POLICY_SCHEMES) - 1), -ENOENT);
+	policy_free(p);
+}
+
+static void no_person_writes_that_a_policy_learns(void **state)
+{
+	(void)state;
+	static const char text[] = "egress: []\nlearn: true\n";
+	struct err e = {0};
+	struct doc doc;
+	assert_int_equal(doc_load(&doc, "p.yaml", text, strlen(text), &e), 0);
+	assert_null(policy_compile(&doc, &e));
+	assert_non_null(strstr(e.text, "learn: unknown field"));
+	doc_done(&doc);
+}
+
 static void rules_are_bounded(void **state)
 {
 	(void)state;
@@ -236,7 +301,10 @@ int main(void)
 		cmocka_unit_test(the_longest_name_fits),
 		cmocka_unit_test(the_first_rule_that_fits_is_named),
 		cmocka_unit_test(names_are_known_for_any_port),
+		cmocka_unit_test(exact_hosts_are_told_in_order),
 		cmocka_unit_test(rules_are_bounded),
+		cmocka_unit_test(learning_allows_every_name_over_https_and_http),
+		cmocka_unit_test(no_person_writes_that_a_policy_learns),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,39 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Policy documents: what they say, where they are wrong, and the way to a gateway and back. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "policy/policy.h"
-
-#define EACH(i, table)                        \
-	size_t i = 0;                         \
-	i < sizeof(table) / sizeof(*(table)); \
-	i++
-
-static struct policy *compile(const char *text, struct err *e)
-{
-	struct doc doc;
-	if (doc_load(&doc, "p.yaml", text, strlen(text), e) < 0)
-		return NULL;
-	struct policy *p = policy_compile(&doc, e);
-	doc_done(&doc);
-	return p;
-}
-
-static struct policy *compiled(const char *text)
-{
-	struct err e = {0};
-	struct policy *p = compile(text, &e);
-	if (!p)
-		fail_msg("%s", e.text);
-	return p;
-}
+#include "policy_fixture.h"
 
 static bool allows(const struct policy *p, enum policy_scheme scheme, const char *host,
 		   uint16_t port)
@@ -135,19 +104,20 @@ static void errors_name_the_place_and_what_is_allowed(void **state)
 {
 	(void)state;
 	static const char *const table[][2] = {
-		{"[]", "p.yaml:1:1: must be a mapping with egress, resolve"},
+		{"[]", "p.yaml:1:1: must be a mapping with egress, limits, proxy, resolve"},
 		{"text", "p.yaml:1:1: must be a mapping"},
 		{"true", "p.yaml: must be a mapping"},
-		{"egres: []", "p.yaml:1:8: egres: unknown field; allowed are egress, resolve"},
+		{"egres: []",
+		 "p.yaml:1:8: egres: unknown field; allowed are egress, limits, proxy, resolve"},
 		{"egress: 5", "p.yaml:1:9: egress: must be a list"},
 		{"egress: {}", "p.yaml:1:9: egress: must be a list"},
 		{"\negress: true", "p.yaml:2:1: egress: must be a list"},
 		{"egress: [7]",
-		 "p.yaml:1:10: egress[0]: must be a mapping with host, ports, scheme"},
+		 "p.yaml:1:10: egress[0]: must be a mapping with host, cidr, ports, scheme"},
 		{"egress:\n- host: a.example\n  port: 443\n",
-		 "p.yaml:3:9: egress[0].port: unknown field; allowed are host, ports, scheme"},
-		{"egress:\n- host: a.example\n  deny: true\n",
-		 "p.yaml:2:3: egress[0].deny: unknown field"},
+		 "p.yaml:3:9: egress[0].port: unknown field; allowed are host, cidr, ports, scheme"},
+		{"egress:\n- host: a.example\n  denied: true\n",
+		 "p.yaml:2:3: egress[0].denied: unknown field"},
 		{"egress:\n- ports: [1]\n", "p.yaml:2:3: egress[0].host: missing"},
 		{"egress:\n- host:\n", "p.yaml:2:3: egress[0].host: missing"},
 		{"egress:\n- host: 5\n", "p.yaml:2:9: egress[0].host: must be a string"},
@@ -156,13 +126,14 @@ static void errors_name_the_place_and_what_is_allowed(void **state)
 		{"egress:\n- host: a.example:80\n",
 		 "p.yaml:2:9: egress[0].host: a host name only; the port goes"},
 		{"egress:\n- host: https://a.example\n", "egress[0].host: a host name only"},
+		{"egress:\n- host: a.example/x\n", "egress[0].host: a host name only"},
 		{"egress:\n- host: '*'\n", "p.yaml:2:9: egress[0].host: '*' would be every host"},
 		{"egress:\n- host: '*.co.uk'\n", "egress[0].host: anybody can register"},
 		{"egress:\n- host: 10.0.0.1\n",
 		 "p.yaml:2:9: egress[0].host: an IP address is no host name"},
 		{"{\"egress\":[{\"host\":\"a\\u0000.example\"}]}", "p.yaml:1:20: a NUL"},
 		{"egress:\n- host: a.example\n  scheme: ftp\n",
-		 "p.yaml:3:11: egress[0].scheme: must be https or http"},
+		 "p.yaml:3:11: egress[0].scheme: must be https, http, tls or tcp"},
 		{"egress:\n- host: a.example\n  scheme: 1\n",
 		 "p.yaml:3:11: egress[0].scheme: must be a string"},
 		{"egress:\n- host: a.example\n  ports: 443\n",
@@ -177,6 +148,50 @@ static void errors_name_the_place_and_what_is_allowed(void **state)
 		{"egress:\n- host: a.example\n  ports: ['443']\n", "egress[0].ports[0]: a port"},
 		{"egress:\n- host: a.example\n  ports: [true]\n",
 		 "p.yaml:3:10: egress[0].ports[0]: a port"},
+		{"egress:\n- {host: a.example, cidr: 10.0.0.0/8}\n",
+		 "p.yaml:2:27: egress[0].cidr: stands instead of host"},
+		{"egress:\n- {cidr: 10.0.0.1/8}\n",
+		 "p.yaml:2:10: egress[0].cidr: must be an address or a prefix without bits"},
+		{"egress:\n- {cidr: 10.0.0.0/33}\n", "egress[0].cidr: must be"},
+		{"egress:\n- {cidr: 10.0/8}\n", "egress[0].cidr: must be"},
+		{"egress:\n- {cidr: a.example}\n", "egress[0].cidr: must be"},
+		{"egress:\n- {cidr: 5}\n", "egress[0].cidr: must be a string"},
+		{"egress:\n- {cidr: '::ffff:10.0.0.0/104'}\n", "egress[0].cidr: IPv4 inside IPv6"},
+		{"egress:\n- {cidr: 0.0.0.0/0}\n", "egress[0].cidr: would be every address"},
+		{"egress:\n- {cidr: '::/0'}\n", "egress[0].cidr: would be every address"},
+		{"egress:\n- {cidr: 169.254.169.254}\n", "egress[0].cidr: a cloud's metadata"},
+		{"egress:\n- {cidr: 'fd00:ec2::254/128'}\n", "egress[0].cidr: a cloud's metadata"},
+		{"egress:\n- {host: a.example, scheme: tcp}\n",
+		 "p.yaml:2:3: egress[0].ports: missing: tcp has no port of its own"},
+		{"egress:\n- {host: a.example, scheme: tls, methods: [GET]}\n",
+		 "egress[0].methods: tls is passed on unread and has no methods"},
+		{"egress:\n- {host: a.example, scheme: tcp, ports: [1], paths: [/]}\n",
+		 "egress[0].paths: tcp is passed on unread and has no paths"},
+		{"egress:\n- {host: a.example, scheme: tls, encodedSlash: false}\n",
+		 "egress[0].encodedSlash: tls is passed"},
+		{"egress:\n- {host: a.example, methods: GET}\n",
+		 "p.yaml:2:30: egress[0].methods: must be a list with something in it"},
+		{"egress:\n- {host: a.example, methods: []}\n",
+		 "egress[0].methods: must be a list"},
+		{"egress:\n- {host: a.example, methods: [GET, get]}\n",
+		 "p.yaml:2:36: egress[0].methods[1]: a method is in upper case"},
+		{"egress:\n- {host: a.example, methods: [true]}\n",
+		 "p.yaml:2:30: egress[0].methods[0]: must be a string"},
+		{"egress:\n- {host: a.example, methods: [CONNECT]}\n", "CONNECT never passes"},
+		{"egress:\n- {host: a.example, methods: [TRACE]}\n", "TRACE never passes"},
+		{"egress:\n- {host: a.example, methods: [TRACK]}\n", "TRACK never passes"},
+		{"egress:\n- {host: a.example, paths: {}}\n", "egress[0].paths: must be a list"},
+		{"egress:\n- {host: a.example, paths: [/a, b]}\n",
+		 "p.yaml:2:33: egress[0].paths[1]: begins with '/'"},
+		{"egress:\n- {host: a.example, paths: [/a%2Fb]}\n",
+		 "p.yaml:2:29: egress[0].paths[0]: %2F needs encodedSlash: true beside it"},
+		{"egress:\n- {host: a.example, encodedSlash: 1}\n",
+		 "p.yaml:2:35: egress[0].encodedSlash: must be true or false"},
+		{"egress:\n- {host: a.example, deny: 'yes'}\n",
+		 "p.yaml:2:27: egress[0].deny: must be true or false"},
+		{"egress:\n- {host: a.example, deny: true, encodedSlash: true}\n",
+		 "egress[0].encodedSlash: a deny rule meets %2F in either reading"},
+		{"{\"egress\":[{\"host\":\"a.example\",\"paths\":[\"/a\\u0000\"]}]}", "a NUL"},
 		{"resolve: x", "p.yaml:1:10: resolve: must be a list"},
 		{"resolve:\n- x\n",
 		 "p.yaml:2:3: resolve[0]: must be a mapping with host, address, ca"},
@@ -212,15 +227,8 @@ static void errors_name_the_place_and_what_is_allowed(void **state)
 		{"resolve:\n- {host: a.example, address: 10.0.0.1}\n- {host: A.EXAMPLE, address: 10.0.0.2}\n",
 		 "p.yaml:3:10: resolve[1].host: a.example already has an address above"},
 	};
-	for (EACH(i, table)) {
-		struct err e = {0};
-		struct policy *p = compile(table[i][0], &e);
-		if (p)
-			fail_msg("compiled: %s", table[i][0]);
-		if (!strstr(e.text, table[i][1]))
-			fail_msg("%s\nsays: %s", table[i][0], e.text);
-		assert_int_equal(e.code, EINVAL);
-	}
+	for (EACH(i, table))
+		assert_wrong(table[i][0], table[i][1]);
 }
 
 static void errors_may_be_ignored(void **state)
@@ -278,6 +286,12 @@ static void counts_are_bounded(void **state)
 	}
 
 	struct err e = {0};
+	auto_json json_t *addresses = many("egress", 1024);
+	json_array_append_new(json_object_get(addresses, "egress"),
+			      json_pack("{s:s}", "cidr", "10.0.0.0/8"));
+	assert_null(policy_from_json(addresses, &e));
+	assert_string_equal(e.text, "policy: egress[1024].cidr: a policy has at most 1024 rules");
+
 	json_t *ports = json_array();
 	for (size_t i = 0; i < 65; i++)
 		json_array_append_new(ports, json_integer(443));
@@ -285,6 +299,20 @@ static void counts_are_bounded(void **state)
 		json_pack("{s:[{s:s, s:o}]}", "egress", "host", "a.example", "ports", ports);
 	assert_null(policy_from_json(j, &e));
 	assert_non_null(strstr(e.text, "at most 64 ports"));
+
+	json_t *methods = json_array(), *paths = json_array();
+	for (size_t i = 0; i < 257; i++) {
+		json_array_append_new(methods, json_string("GET"));
+		json_array_append_new(paths, json_string("/x"));
+	}
+	auto_json json_t *wordy =
+		json_pack("{s:[{s:s, s:o}]}", "egress", "host", "a.example", "methods", methods);
+	assert_null(policy_from_json(wordy, &e));
+	assert_non_null(strstr(e.text, "egress[0].methods: at most 32 methods"));
+	auto_json json_t *long_way =
+		json_pack("{s:[{s:s, s:o}]}", "egress", "host", "a.example", "paths", paths);
+	assert_null(policy_from_json(long_way, &e));
+	assert_non_null(strstr(e.text, "egress[0].paths: at most 256 paths"));
 }
 
 static void a_certificate_file_is_bounded(void **state)

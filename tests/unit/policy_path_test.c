@@ -40,6 +40,9 @@ static void paths_get_one_form(void **state)
 		{"/a.b/..c/...", "/a.b/..c/...", NULL},
 		{"/.well-known/x", "/.well-known/x", NULL},
 		{"/@scope", "/@scope", NULL},
+		{"/@scope%2fname", "/@scope%2Fname", NULL},
+		{"/a%2Fb%2Fc", "/a%2Fb%2Fc", NULL},
+		{"/a%2f", "/a%2F", NULL},
 	};
 	for (EACH(i, table)) {
 		auto_free char *path = NULL;
@@ -96,10 +99,14 @@ static void two_way_paths_are_refused(void **state)
 		{"/a/%2e%2e%3bx/b", "segment"},
 		{"/a\\b", "backslash"},
 		{"/a/..\\b", "backslash"},
-		{"/a%5cb", "encoded slash"},
-		{"/a%5Cb", "encoded slash"},
-		{"/a%2fb", "encoded slash"},
-		{"/@scope%2Fname", "encoded slash"},
+		{"/a%5cb", "encoded backslash"},
+		{"/a%5Cb", "encoded backslash"},
+		{"/a%2F%2fb", "\"//\""},
+		{"/a/%2fb", "\"//\""},
+		{"/%2fa", "\"//\""},
+		{"/a%2f..%2fb", "segment"},
+		{"/a%2F..", "segment"},
+		{"/a%252fb", "twice"},
 		{"/a%00b", "NUL"},
 		{"/a%0d%0ab", "control"},
 		{"/a%7f", "control"},

@@ -2,12 +2,15 @@
 /* The command line is where QEMU is told what it may touch: what must be there, and what must never
  * be. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -15,27 +18,23 @@
 #include "base/guest.h"
 #include "base/str.h"
 #include "vmm/qemu_args.h"
+#include "vmm/qemu_dir.h"
 
 static const struct vmm_probe tcg_host = {
 	.qemu_version = "10.0.2", .accel = VMM_TCG, .tsc_khz = 2596138};
 static const struct vmm_probe kvm_host = {
 	.qemu_version = "10.0.2", .accel = VMM_KVM, .kvm_present = true, .kvm_usable = true};
 
-static struct vmm_config config_of(const char *cmdline)
+static struct vmm_config config_of(bool boots)
 {
 	return (struct vmm_config){
 		.id = "box",
-		.cpus = 2,
-		.ram_bytes = UINT64_C(512) << 20,
-		.kernel = "/images/a,b/kernel",
-		.initramfs = "/images/a,b/initramfs",
-		.cmdline = cmdline,
-		.root_fd = 40,
+		.dir = "/run/a,b/box",
 		.scratch_fd = 41,
 		.tap_fd = 42,
-		.console_fd = 43,
 		.netns_fd = -1,
 		.uid = 1000,
+		.boots = boots,
 	};
 }
 
@@ -77,7 +76,7 @@ static bool mentions(const struct qemu_args *a, const char *part)
 
 static void machine_has_no_device_but_those_needed(void **state)
 {
-	struct vmm_config config = config_of("");
+	struct vmm_config config = config_of(false);
 	struct qemu_args a = args_of(&tcg_host, &config);
 
 	(void)state;
@@ -88,6 +87,7 @@ static void machine_has_no_device_but_those_needed(void **state)
 	assert_true(str_starts(value_of(&a, "-device", 0), "virtio-blk-device,drive=root,"));
 	assert_true(str_starts(value_of(&a, "-device", 1), "virtio-blk-device,drive=scratch,"));
 	assert_non_null(strstr(value_of(&a, "-device", 1), ",werror=report,"));
+	assert_non_null(strstr(value_of(&a, "-device", 1), ",cyls="));
 	assert_true(str_starts(value_of(&a, "-device", 2), "virtio-rng-device,"));
 	assert_non_null(strstr(value_of(&a, "-device", 3), "mac=" GUEST_MAC));
 	assert_null(value_of(&a, "-device", 4));
@@ -97,7 +97,7 @@ static void machine_has_no_device_but_those_needed(void **state)
 
 static void no_tap_means_no_network_device(void **state)
 {
-	struct vmm_config config = config_of("");
+	struct vmm_config config = config_of(false);
 
 	(void)state;
 	config.tap_fd = -1;
@@ -109,7 +109,7 @@ static void no_tap_means_no_network_device(void **state)
 
 static void seccomp_is_on(void **state)
 {
-	struct vmm_config config = config_of("");
+	struct vmm_config config = config_of(false);
 	struct qemu_args a = args_of(&tcg_host, &config);
 
 	(void)state;
@@ -118,97 +118,67 @@ static void seccomp_is_on(void **state)
 	qemu_args_done(&a);
 }
 
-static void disks_come_by_descriptor_and_the_root_is_read_only(void **state)
+static void monitor_waits_and_knows_nothing_of_its_machine(void **state)
 {
-	struct vmm_config config = config_of("");
+	struct vmm_config config = config_of(false);
 	struct qemu_args a = args_of(&tcg_host, &config);
-	const char *root = value_of(&a, "-blockdev", 0), *scratch = value_of(&a, "-blockdev", 1);
+	static const char *const later[] = {"-m", "-kernel", "-initrd", "-append", "-blockdev"};
 
 	(void)state;
-	assert_non_null(strstr(root, "driver=raw,node-name=root,read-only=on"));
-	assert_non_null(strstr(root, "file.filename=/dev/fdset/5,file.locking=off"));
-	assert_non_null(strstr(scratch, "driver=raw,node-name=scratch,discard=unmap"));
-	assert_non_null(strstr(scratch, "file.filename=/dev/fdset/6"));
-	assert_null(strstr(scratch, "read-only"));
-	assert_string_equal(value_of(&a, "-add-fd", 0), "fd=5,set=5");
-	assert_string_equal(value_of(&a, "-add-fd", 1), "fd=6,set=6");
-	/* Our own numbers of descriptors mean nothing to the child. */
-	assert_false(mentions(&a, "=40"));
-	assert_false(mentions(&a, "=41"));
+	assert_true(has(&a, "--preconfig"));
+	assert_string_equal(value_of(&a, "-incoming", 0), "defer");
+	for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
+		assert_false(has(&a, later[i]));
+	assert_false(mentions(&a, "/run/")); /* its directory comes by descriptor */
+	qemu_args_done(&a);
+
+	config = config_of(true);
+	a = args_of(&tcg_host, &config);
+	assert_true(has(&a, "--preconfig"));
+	assert_false(has(&a, "-incoming"));
 	qemu_args_done(&a);
 }
 
-static void emulation_is_told_the_tsc_rate(void **state)
+static void sockets_and_scratch_disk_come_by_descriptor(void **state)
 {
-	struct vmm_config config = config_of("init=/x");
+	struct vmm_config config = config_of(false);
 	struct qemu_args a = args_of(&tcg_host, &config);
-	const char *line = value_of(&a, "-append", 0);
 
 	(void)state;
-	assert_true(str_starts(value_of(&a, "-accel", 0), "tcg,"));
-	assert_non_null(strstr(line, " tsc_early_khz=2596138 "));
-	assert_non_null(strstr(line, " tsc=reliable "));
-	assert_true(str_ends(line, " init=/x"));
-	assert_false(mentions(&a, "kvm"));
+	assert_string_equal(value_of(&a, "-chardev", 0), "socket,id=first,fd=6");
+	assert_string_equal(value_of(&a, "-chardev", 1),
+			    "socket,id=control,fd=3,server=on,wait=off");
+	assert_string_equal(value_of(&a, "-chardev", 2),
+			    "socket,id=console,fd=4,server=on,wait=off");
+	assert_string_equal(value_of(&a, "-mon", 0), "chardev=first,mode=control");
+	assert_string_equal(value_of(&a, "-mon", 1), "chardev=control,mode=control");
+	assert_string_equal(value_of(&a, "-add-fd", 0), "fd=7,set=7");
+	assert_true(str_starts(value_of(&a, "-netdev", 0), "tap,id=net,fd=8,"));
+	/* Our own numbers of descriptors mean nothing to the child. */
+	assert_false(mentions(&a, "=41"));
+	assert_false(mentions(&a, "=42"));
 	qemu_args_done(&a);
 }
 
 static void kvm_comes_by_descriptor(void **state)
 {
-	struct vmm_config config = config_of("");
+	struct vmm_config config = config_of(false);
 	struct qemu_args a = args_of(&kvm_host, &config);
 
 	(void)state;
-	assert_string_equal(value_of(&a, "-accel", 0), "kvm,device=/dev/fdset/8");
+	assert_string_equal(value_of(&a, "-accel", 0), "kvm,device=/dev/fdset/9");
 	assert_false(mentions(&a, "/dev/kvm"));
-	assert_null(strstr(value_of(&a, "-append", 0), "tsc"));
 	qemu_args_done(&a);
-}
-
-static void paths_are_taken_as_they_are(void **state)
-{
-	struct vmm_config config = config_of("");
-	struct qemu_args a = args_of(&tcg_host, &config);
-
-	(void)state;
-	assert_string_equal(value_of(&a, "-kernel", 0), "/images/a,b/kernel");
-	assert_string_equal(value_of(&a, "-initrd", 0), "/images/a,b/initramfs");
-	assert_string_equal(value_of(&a, "-m", 0), "512");
-	assert_string_equal(value_of(&a, "-smp", 0), "2");
+	a = args_of(&tcg_host, &config);
+	assert_true(str_starts(value_of(&a, "-accel", 0), "tcg,"));
+	assert_false(mentions(&a, "kvm"));
 	qemu_args_done(&a);
-}
-
-static void kernel_command_line_is_never_cut(void **state)
-{
-	auto_free char *words = malloc(QEMU_CMDLINE_MAX + 1);
-	struct qemu_args a = {0};
-	struct err e = {0};
-	size_t fits = 0;
-
-	(void)state;
-	for (size_t n = 0; n <= QEMU_CMDLINE_MAX; n++) {
-		memset(words, 'x', n);
-		words[n] = '\0';
-		struct vmm_config config = config_of(words);
-		int rc = qemu_args_build(&tcg_host, &config, &a, &e);
-		if (rc < 0) {
-			assert_int_equal(rc, -E2BIG);
-			break;
-		}
-		const char *line = value_of(&a, "-append", 0);
-		assert_true(strlen(line) <= QEMU_CMDLINE_MAX);
-		assert_true(str_ends(line, words));
-		fits = strlen(line);
-		qemu_args_done(&a);
-	}
-	assert_in_range(fits, QEMU_CMDLINE_MAX - 1, QEMU_CMDLINE_MAX);
-	assert_non_null(strstr(e.text, "2047"));
 }
 
 static void emulation_without_a_clock_is_refused(void **state)
 {
 	struct vmm_probe host = tcg_host;
-	struct vmm_config config = config_of("");
+	struct vmm_config config = config_of(false);
 	struct qemu_args a = {0};
 	struct err e = {0};
 
@@ -218,40 +188,115 @@ static void emulation_without_a_clock_is_refused(void **state)
 	assert_int_equal(a.count, 0);
 }
 
-/* What vmm_start() turns away before any process exists. */
+/* What vmm_open() turns away before any process exists. */
 static void refuses(const struct vmm_probe *host, const struct vmm_config *config, const char *part)
 {
 	static const struct vmm_events none;
 	struct err e = {0};
 
-	assert_null(vmm_start(NULL, host, config, &none, NULL, &e));
+	assert_null(vmm_open(NULL, host, config, &none, NULL, &e));
 	if (!strstr(e.text, part))
 		fail_msg("'%s' is not in: %s", part, e.text);
 }
 
 static void bad_configurations_are_refused(void **state)
 {
-	const struct vmm_config good = config_of("");
+	const struct vmm_config good = config_of(false);
 	struct vmm_config c;
 	struct vmm_probe host = tcg_host;
 
 	(void)state;
-	c = good, c.cpus = 0, refuses(&host, &c, "CPUs");
-	c = good, c.cpus = VMM_CPUS_MAX + 1, refuses(&host, &c, "CPUs");
-	c = good, c.ram_bytes = UINT64_C(1) << 20, refuses(&host, &c, "MiB of memory");
-	c = good, c.ram_bytes += 1, refuses(&host, &c, "MiB of memory");
-	c = good, c.ram_bytes = UINT64_C(1) << 60, refuses(&host, &c, "MiB of memory");
 	c = good, c.uid = 0, refuses(&host, &c, "root");
+	c = good, c.uid = (uid_t)-1, refuses(&host, &c, "root");
 	c = good, c.id = "a,guest=b", refuses(&host, &c, "name");
-	c = good, c.kernel = "kernel", refuses(&host, &c, "absolute");
-	c = good, c.scratch_fd = -1, refuses(&host, &c, "disks");
+	c = good, c.dir = "run", refuses(&host, &c, "absolute");
+	c = good, c.scratch_fd = -1, refuses(&host, &c, "disk");
+	c = good, c.dir = "/nonexistent/box", refuses(&host, &c, "/nonexistent/box");
 	host.qemu_version[0] = '\0';
 	refuses(&host, &good, "install qemu-system-x86");
-	strcpy(host.qemu_version, "6.2.0");
+	strcpy(host.qemu_version, "8.2.0");
 	refuses(&host, &good, "bookworm-backports");
 	host = kvm_host;
 	strcpy(host.qemu_version, "7.2.22");
 	refuses(&host, &good, "bookworm-backports");
+}
+
+/* And vmm_boot() and vmm_restore(), which look at the machine before the monitor. */
+static void refuses_machine(struct vmm_machine m, const char *part)
+{
+	const struct vmm_kernel kernel = {.kernel = "/k", .initramfs = "/i"};
+	const struct vmm_frozen frozen = {.memory = "/m", .state = "/s"};
+	struct err e = {0};
+
+	assert_int_equal(vmm_boot(NULL, &m, &kernel, NULL, NULL, &e), -EINVAL);
+	assert_non_null(strstr(e.text, part));
+	assert_int_equal(vmm_restore(NULL, &m, &frozen, true, NULL, NULL, &e), -EINVAL);
+	assert_non_null(strstr(e.text, part));
+}
+
+static void bad_machines_are_refused(void **state)
+{
+	const struct vmm_machine good = {.cpus = 1, .ram_bytes = UINT64_C(512) << 20, .root = "/r"};
+	const struct vmm_kernel relative = {.kernel = "k", .initramfs = "/i"};
+	const struct vmm_frozen half = {.memory = "/m"};
+	struct vmm_machine m;
+	struct err e = {0};
+
+	(void)state;
+	m = good, m.cpus = 0, refuses_machine(m, "CPUs");
+	m = good, m.cpus = VMM_CPUS_MAX + 1, refuses_machine(m, "CPUs");
+	m = good, m.ram_bytes = UINT64_C(1) << 20, refuses_machine(m, "MiB of memory");
+	m = good, m.ram_bytes += 1, refuses_machine(m, "MiB of memory");
+	m = good, m.ram_bytes = UINT64_C(1) << 60, refuses_machine(m, "MiB of memory");
+	m = good, m.root = NULL, refuses_machine(m, "absolute");
+	m = good, m.root = "r", refuses_machine(m, "absolute");
+	assert_int_equal(vmm_boot(NULL, &good, &relative, NULL, NULL, &e), -EINVAL);
+	assert_int_equal(vmm_restore(NULL, &good, &half, true, NULL, NULL, &e), -EINVAL);
+}
+
+static void fingerprint_tells_hosts_apart(void **state)
+{
+	struct vmm_probe other = tcg_host;
+	auto_free char *one = vmm_fingerprint(&tcg_host), *same = vmm_fingerprint(&tcg_host);
+	auto_free char *kvm = vmm_fingerprint(&kvm_host);
+
+	(void)state;
+	assert_non_null(strstr(one, "10.0.2"));
+	assert_non_null(strstr(one, "microvm"));
+	assert_non_null(strstr(one, "-cpu max,-svm"));
+	assert_non_null(strstr(one, "virtio-net-device"));
+	assert_true(vmm_fingerprint_fits(one, same));
+	assert_false(vmm_fingerprint_fits(one, kvm));
+	assert_false(vmm_fingerprint_fits(NULL, one));
+	assert_false(vmm_fingerprint_fits("", one));
+	assert_false(vmm_fingerprint_fits("\nclock x kHz\n", one));
+	other.tsc_khz += 3; /* measured again */
+	auto_free char *again = vmm_fingerprint(&other);
+	assert_true(vmm_fingerprint_fits(one, again));
+	other.tsc_khz += 100000;
+	auto_free char *faster = vmm_fingerprint(&other);
+	assert_false(vmm_fingerprint_fits(one, faster));
+	other = tcg_host;
+	strcpy(other.qemu_version, "10.0.3");
+	auto_free char *newer = vmm_fingerprint(&other);
+	assert_false(vmm_fingerprint_fits(one, newer));
+}
+
+/* QEMU moves the control socket between two of its threads while it starts, and both may accept. */
+static void sockets_are_never_waited_at(void **state)
+{
+	char dir[] = "/tmp/space-vmm-XXXXXX";
+	struct err e;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	auto_fd int dirfd = open(dir, O_PATH | O_CLOEXEC);
+	auto_fd int fd = qemu_dir_listen(dirfd, QEMU_NAME_CONTROL, &e);
+	assert_true(fd >= 0);
+	assert_int_equal(accept(fd, NULL, NULL), -1);
+	assert_int_equal(errno, EAGAIN);
+	qemu_dir_remove(dirfd, QEMU_NAME_CONTROL);
+	rmdir(dir);
 }
 
 int main(void)
@@ -260,13 +305,14 @@ int main(void)
 		cmocka_unit_test(machine_has_no_device_but_those_needed),
 		cmocka_unit_test(no_tap_means_no_network_device),
 		cmocka_unit_test(seccomp_is_on),
-		cmocka_unit_test(disks_come_by_descriptor_and_the_root_is_read_only),
-		cmocka_unit_test(emulation_is_told_the_tsc_rate),
+		cmocka_unit_test(monitor_waits_and_knows_nothing_of_its_machine),
+		cmocka_unit_test(sockets_and_scratch_disk_come_by_descriptor),
 		cmocka_unit_test(kvm_comes_by_descriptor),
-		cmocka_unit_test(paths_are_taken_as_they_are),
-		cmocka_unit_test(kernel_command_line_is_never_cut),
 		cmocka_unit_test(emulation_without_a_clock_is_refused),
 		cmocka_unit_test(bad_configurations_are_refused),
+		cmocka_unit_test(bad_machines_are_refused),
+		cmocka_unit_test(fingerprint_tells_hosts_apart),
+		cmocka_unit_test(sockets_are_never_waited_at),
 	};
 
 	return cmocka_run_group_tests_name("vmm_qemu_args", tests, NULL, NULL);
