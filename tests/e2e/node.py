@@ -4,7 +4,11 @@
 SPACE_PREFIX    where SPACE is installed (default /usr/local)
 SPACE_IMAGES    a state directory that holds the image base and the CA that is in it
                 (default /var/lib/space); only read
+
+Monitors and gateways outlive a spaced that is killed, for the next one to adopt; so whose they are is told by the directory that
+a monitor holds, and by the gateway's executable: each node has one of its own.
 """
+import atexit
 import contextlib
 import json
 import os
@@ -21,6 +25,7 @@ import time
 PREFIX = pathlib.Path(os.environ.get("SPACE_PREFIX", "/usr/local"))
 SPACE = PREFIX / "bin" / "space"
 SPACED = PREFIX / "bin" / "spaced"
+LIBEXEC = PREFIX / "libexec" / "space"
 IMAGES = pathlib.Path(os.environ.get("SPACE_IMAGES", "/var/lib/space"))
 
 # A guest boots in some 5 s under software emulation on an idle host; ten at once on two cores take their time.
@@ -28,9 +33,14 @@ DEADLINE = 300
 
 
 class Node:
-    """A state and a run directory of its own, and the spaced that works there."""
+    """A state and a run directory of its own, and the spaced that works there.
 
-    def __init__(self, root):
+    ready      how many prepared places spaced keeps; 0 where leftovers are counted
+    config     more of its configuration
+    templates  a directory that nodes share, for each of a new one takes a boot; None: its own
+    """
+
+    def __init__(self, root, ready=2, config=None, templates=None):
         self.root = pathlib.Path(root)
         self.state = self.root / "state"
         self.run_dir = self.root / "run"
@@ -38,10 +48,20 @@ class Node:
         self.run_dir.mkdir(mode=0o711)
         for shared in ("images", "ca"):
             (self.state / shared).symlink_to(IMAGES / shared)
+        self.libexec = self.root / "libexec"
+        self.libexec.mkdir(mode=0o755)
+        for program in LIBEXEC.iterdir():
+            copy_or_link(program, self.libexec / program.name)
+        if templates:
+            (self.state / "templates").symlink_to(templates)
+        self.config = self.root / "spaced.yaml"
+        self.config.write_text(json.dumps({"ready": ready, **(config or {})}))
         self.env = dict(
             os.environ,
             SPACE_STATE_DIR=str(self.state),
             SPACE_RUN_DIR=str(self.run_dir),
+            SPACE_LIBEXEC=str(self.libexec),
+            SPACE_CONFIG=str(self.config),
         )
 
     def popen(self, *args, env=None, **kw):
@@ -78,8 +98,8 @@ class Node:
         return None
 
     def processes(self):
-        """Pids of everything that was started for this node: they carry its run directory or descend from spaced."""
-        return find_processes(self.run_dir)
+        """Pids of everything that was started for this node."""
+        return find_processes(self)
 
     def sanitizer_reports(self):
         """What a sanitized spaced had to say."""
@@ -115,9 +135,18 @@ def wait_readable(fd, timeout):
     assert ready, "still there after %d s" % timeout
 
 
-def find_processes(run_dir):
-    """Processes whose environment names this run directory (spaced), and all their descendants."""
-    mark = b"SPACE_RUN_DIR=" + os.fsencode(run_dir) + b"\0"
+def copy_or_link(source, target):
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def find_processes(node):
+    """Pids of the node's spaced (its environment names the run directory), of its gateways (by their executable), of its monitors (they
+    hold a directory below its places), and of all their descendants."""
+    mark = b"SPACE_RUN_DIR=" + os.fsencode(node.run_dir) + b"\0"
+    places, libexec = str(node.state / "places") + "/", str(node.libexec) + "/"
     parents, found = {}, set()
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -127,11 +156,15 @@ def find_processes(run_dir):
             stat = pathlib.Path(entry.path, "stat").read_text()
             parents[pid] = int(stat.rsplit(")", 1)[1].split()[1])
             exe = os.readlink(entry.path + "/exe")
-            environ = pathlib.Path(entry.path, "environ").read_bytes()
+            name = os.path.basename(exe)
+            if (
+                exe.startswith(libexec)
+                or (name.startswith("spaced") and mark in pathlib.Path(entry.path, "environ").read_bytes())
+                or (name.startswith("qemu-system") and any(link.startswith(places) for link in links(pid)))
+            ):
+                found.add(pid)
         except OSError:
             continue
-        if mark in environ and os.path.basename(exe).startswith("spaced"):
-            found.add(pid)
     grown = True
     while grown:
         more = {p for p, parent in parents.items() if parent in found} - found
@@ -140,26 +173,39 @@ def find_processes(run_dir):
     return found
 
 
+def links(pid):
+    """What a process's descriptors are."""
+    found = []
+    for fd in pathlib.Path("/proc/%d/fd" % pid).iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(fd))
+    return found
+
+
+def monitors(node):
+    return [p for p in find_processes(node) if executable(p).startswith("qemu-system")]
+
+
+def gateways(node):
+    return [p for p in find_processes(node) if executable(p).startswith("space-egress")]
+
+
+def executable(pid):
+    try:
+        return os.path.basename(os.readlink("/proc/%d/exe" % pid))
+    except OSError:
+        return ""
+
+
 def namespaces(node):
-    """Network namespaces, other than ours, that a process of this node is in or holds open, or one that lost its parent. Others
-    on this host may run sandboxes too."""
+    """Network namespaces, other than ours, that a process of this node is in or holds open. Others on this host may run
+    sandboxes too."""
     found = set()
     own = os.readlink("/proc/self/ns/net")
-    family = find_processes(node.run_dir)
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            exe = os.path.basename(os.readlink(entry / "exe"))
-            parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
-            lost = parent == "1" and exe.startswith(("qemu-system", "space-"))
-            if not lost and int(entry.name) not in family:
-                continue
-            links = [os.readlink(entry / "ns/net")] + [os.readlink(fd) for fd in (entry / "fd").iterdir()]
-        except OSError:
-            continue
-        found |= {link for link in links if link.startswith("net:[") and link != own}
-    return found
+    for pid in find_processes(node):
+        with contextlib.suppress(OSError):
+            found |= {os.readlink("/proc/%d/ns/net" % pid), *(link for link in links(pid) if link.startswith("net:["))}
+    return found - {own}
 
 
 def eventually(check, what, timeout=30):
@@ -171,50 +217,60 @@ def eventually(check, what, timeout=30):
         tick.wait(0.05)
 
 
+def names_in(directory):
+    return sorted(p.name for p in directory.iterdir()) if directory.exists() else []
+
+
 def leftovers(node, spaced=True):
-    """What there should not be while no sandbox lives."""
+    """What there should not be while no sandbox lives and none is paused, on a node that keeps nothing ready."""
     found = {}
-    processes = find_processes(node.run_dir)
+    processes = find_processes(node)
     if len(processes) > (1 if spaced else 0):
         found["processes"] = [pathlib.Path("/proc/%d/cmdline" % p).read_bytes()[:80] for p in processes if os.path.exists("/proc/%d" % p)]
-    boxes = node.run_dir / "sandboxes"
-    if boxes.exists() and list(boxes.iterdir()):
-        found["directories"] = list(boxes.iterdir())
-    scratch = node.state / "scratch"
-    if scratch.exists() and list(scratch.iterdir()):
-        found["disks"] = list(scratch.iterdir())
-    mounts = [line for line in open("/proc/self/mounts") if str(node.root) in line]
-    if mounts:
-        found["mounts"] = mounts
-    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
-    if re.search(r"space|: tap|: sp-", links):
-        found["links"] = links
-    return found
+    found["places"] = names_in(node.state / "places")
+    found["disks"] = names_in(node.state / "scratch")
+    for parent in ("templates", "snapshots"):
+        found["unfinished " + parent] = [name for name in names_in(node.state / parent) if name.startswith(".")]
+    if spaced:
+        known = {box["sandboxID"] for box in json.loads(node.ok("ls", "--json"))}
+        found["sandboxes"] = [name for name in names_in(node.state / "sandboxes") if name not in known]
+    found["mounts"] = [line for line in open("/proc/self/mounts") if str(node.root) in line]
+    links_here = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    if re.search(r"space|: tap|: sp-", links_here):
+        found["links"] = links_here
+    return {what: which for what, which in found.items() if which}
 
 
 def held_disks(pid):
-    """Unnamed disks that a process still holds."""
-    found = []
-    for fd in pathlib.Path("/proc/%d/fd" % pid).iterdir():
-        try:
-            target = os.readlink(fd)
-        except OSError:
-            continue
-        if "(deleted)" in target or "net:[" in target or "tun" in target:
-            found.append(target)
-    return found
+    """Unnamed disks, slots and taps that a process still holds."""
+    return [link for link in links(pid) if "(deleted)" in link or "net:[" in link or "tun" in link]
+
+
+def shared_templates():
+    """Where nodes that are not about templates have them, so that each is made once for all tests."""
+    if not _shared:
+        root = tempfile.mkdtemp(prefix="space-e2e-templates.")
+        atexit.register(shutil.rmtree, root, ignore_errors=True)
+        _shared.append(root)
+    return _shared[0]
+
+
+_shared = []
 
 
 @contextlib.contextmanager
-def new_node():
+def new_node(ready=2, config=None, templates=True):
+    """templates: those that are shared, else its own."""
     # Not pytest's tmp_path: a unix socket's path has 107 bytes.
     root = tempfile.mkdtemp(prefix="space-e2e.")
     os.chmod(root, 0o711)
-    node = Node(root)
+    node = Node(root, ready, config, shared_templates() if templates else None)
     try:
         yield node
     finally:
         node.stop()
+        for pid in find_processes(node):  # of a test that failed
+            end(pid, signal.SIGKILL)
         reports = node.sanitizer_reports()
         shutil.rmtree(root, ignore_errors=True)
         assert not reports, reports

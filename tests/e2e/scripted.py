@@ -47,7 +47,7 @@ class Request(BaseHTTPRequestHandler):
             script.broken.set()
             self.close_connection = True
 
-    do_GET = do_POST = do_DELETE = handle_any
+    do_GET = do_POST = do_PUT = do_DELETE = handle_any
 
     def json(self, status, value):
         text = b"" if value is None else json.dumps(value).encode()

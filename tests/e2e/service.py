@@ -32,7 +32,7 @@ def make_certificates(directory, host):
 class Service:
     def __init__(self, host=HOST):
         self.host = host
-        self.requests = []  # (method, path, headers, body)
+        self.requests = []  # (method, path, headers without regard to case, body)
         self.dir = tempfile.TemporaryDirectory(prefix="space-service.")
         make_certificates(self.dir.name, host)
         service = self
@@ -45,7 +45,7 @@ class Service:
 
             def answer(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                service.requests.append((self.command, self.path, dict(self.headers), body))
+                service.requests.append((self.command, self.path, self.headers, body))
                 text = json.dumps({"path": self.path, "authorized": "Authorization" in self.headers}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(text)))

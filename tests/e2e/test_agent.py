@@ -101,13 +101,29 @@ class Agent:
             raise RpcError(answer["code"], answer["message"])
         return answer
 
-    def start_raw(self, body, headers=None, timeout=DEADLINE):
+    def start_raw(self, body, headers=None, timeout=DEADLINE, method="Start"):
         headers = {"Content-Type": "application/connect+json", **(headers or {})}
         if self.token:
             headers.setdefault("X-Access-Token", self.token)
         c = self.connect(timeout)
-        c.request("POST", "/process.Process/Start", body, headers)
+        c.request("POST", "/process.Process/" + method, body, headers)
         return Stream(c, c.getresponse())
+
+    def join(self, headers=None, **process):
+        """A stream of Connect, its start event not yet read."""
+        body = json.dumps({"process": process}).encode()
+        s = self.start_raw(struct.pack(">BI", 0, len(body)) + body, headers, method="Connect")
+        assert s.response.status == 200
+        assert s.response.headers["Content-Type"] == "application/connect+json"
+        return s
+
+    def joined(self, pid, headers=None):
+        s = self.join(headers, pid=pid)
+        assert s.next_event() == {"start": {"pid": pid}}
+        return s
+
+    def post(self, path, message=None):
+        return self.request("POST", path, json.dumps(message) if message is not None else b"")[0]
 
     def start(self, cmd, *args, envs=None, cwd=None, stdin=False, user=None, timeout_ms=None, headers=None, **more):
         process = {"cmd": cmd, "args": list(args)}
@@ -180,7 +196,9 @@ def until(condition, what, deadline=DEADLINE):
 
 @contextlib.contextmanager
 def serving():
-    p = subprocess.Popen([AGENT, "--serve", "127.0.0.1:0"], stdout=subprocess.PIPE)
+    # With sanitizers freed memory is kept for a while: little, so that the test of its size means something.
+    env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=8"}
+    p = subprocess.Popen([AGENT, "--serve", "127.0.0.1:0"], stdout=subprocess.PIPE, env=env)
     try:
         assert select.select([p.stdout], [], [], DEADLINE)[0], "the agent says nothing"
         line = p.stdout.readline().decode()
@@ -566,6 +584,483 @@ def test_client_that_never_reads_and_leaves(agent):
     until(lambda: pid not in agent.pids(), "it does not end")
 
 
+# -- several clients --
+
+FEED = ("import os,sys\nsys.stdin.readline()\n"
+        "for i in range(%d): os.write(1, (b'%%08d' %% i) * 8192)\nos.write(2, b'end')")
+
+
+def feed(blocks):
+    """A program that writes so many blocks of 64 KiB when it is told to, and what it writes."""
+    return [PYTHON, "-c", FEED % blocks], b"".join((b"%08d" % i) * 8192 for i in range(blocks))
+
+
+def written(pid):
+    return int(pathlib.Path("/proc/%d/io" % pid).read_text().split("wchar: ")[1].split()[0])
+
+
+def until_it_stands(pid):
+    """Until a process that writes all the time waits. Returns how much it has written."""
+    last, same = -1, 0
+    while same < 20:
+        now = written(pid)
+        same, last = (same + 1, now) if now == last else (0, now)
+        select.select([], [], [], 0.02)
+    return last
+
+
+def test_clients_of_one_process_get_all_the_same(agent):
+    argv, expected = feed(96)
+    s = agent.start(*argv, stdin=True, tag="shared")
+    pid = s.next_event()["start"]["pid"]
+    streams = [s] + [agent.joined(pid) for _ in range(3)] + [agent.join(tag="shared")]
+    assert streams[-1].next_event()["start"]["pid"] == pid
+    agent.send(pid, b"\n")
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+        for r in pool.map(collect, streams):
+            assert r.stdout == expected and r.stderr == b"end" and r.end["exitCode"] == 0
+
+
+def test_client_that_comes_later_gets_what_follows(agent):
+    s = agent.start("/bin/sh", "-c", "echo before; read x; echo after; exit 3", stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    s.next_event()
+    s.close()
+    late = agent.joined(pid)
+    agent.send(pid, b"\n")
+    r = collect(late)
+    assert r.stdout == b"after\n" and r.end["exitCode"] == 3
+
+
+def test_slowest_client_holds_the_process_and_frees_it_by_leaving(agent):
+    argv, expected = feed(1024)
+    s = agent.start(*argv, stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    slow = agent.joined(pid)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        result = pool.submit(collect, s)
+        agent.send(pid, b"\n")
+        assert until_it_stands(pid) < 40 * 1024 * 1024
+        assert not result.done()
+        slow.close()
+        r = result.result(DEADLINE)
+    assert r.stdout == expected and r.stderr == b"end"
+
+
+def test_slow_client_is_not_cut_short(agent):
+    argv, expected = feed(512)
+    s = agent.start(*argv, stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    slow = agent.joined(pid)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        result = pool.submit(collect, s)
+        agent.send(pid, b"\n")
+        until_it_stands(pid)
+        assert collect(slow).stdout == expected
+        assert result.result(DEADLINE).stdout == expected
+
+
+@pytest.mark.parametrize("message, code", [
+    (b"{}", "invalid_argument"), (b"[]", "invalid_argument"), (b"{", "invalid_argument"), (b"null", "invalid_argument"),
+    (b'{"process":{}}', "invalid_argument"), (b'{"process":{"pid":0}}', "invalid_argument"),
+    (b'{"process":{"pid":"1"}}', "invalid_argument"), (b'{"process":{"tag":5}}', "invalid_argument"),
+    (b'{"process":{"pid":999999}}', "not_found"), (b'{"process":{"pid":1}}', "not_found"),
+    (b'{"process":{"tag":"nope"}}', "not_found"),
+])
+def test_wrong_connect_messages(agent, message, code):
+    with pytest.raises(RpcError) as e:
+        collect(agent.start_raw(envelope(message), method="Connect"))
+    assert e.value.code == code
+
+
+def test_connect_to_one_that_has_ended(agent):
+    pid = agent.run("true").pid
+    with pytest.raises(RpcError, match="not found") as e:
+        collect(agent.join(pid=pid))
+    assert e.value.code == "not_found"
+
+
+def test_time_limit_of_a_connect_ends_the_stream_alone(agent):
+    s = agent.start("sleep", "1000")
+    pid = s.next_event()["start"]["pid"]
+    with pytest.raises(RpcError) as e:
+        collect(agent.joined(pid, {"connect-timeout-ms": "200"}))
+    assert e.value.code == "deadline_exceeded"
+    assert pid in agent.pids()
+    agent.call("SendSignal", {"process": {"pid": pid}, "signal": 9})
+    assert collect(s).end["signal"] == 9
+
+
+def test_time_limit_of_the_process_is_told_to_all(agent):
+    s = agent.start("sleep", "1000", timeout_ms=1000)
+    pid = s.next_event()["start"]["pid"]
+    for stream in (agent.joined(pid), s):
+        with pytest.raises(RpcError) as e:
+            collect(stream)
+        assert e.value.code == "deadline_exceeded"
+
+
+def test_keepalive_of_a_connect(agent):
+    s = agent.start("sleep", "2.5")
+    pid = s.next_event()["start"]["pid"]
+    assert "keepalive" in agent.joined(pid, {"keepalive-ping-interval": "1"}).next_event()
+    collect(s)
+
+
+def test_clients_come_and_go(agent):
+    files = agent.open_files()
+    s = agent.start(PYTHON, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)")
+    pid = s.next_event()["start"]["pid"]
+
+    def one(i):
+        c = agent.joined(pid)
+        for _ in range(i % 7):
+            c.next_event()
+        c.close()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        reader = pool.submit(lambda: [s.next_event() for _ in range(500)])
+        list(pool.map(one, range(60)))
+        reader.result(DEADLINE)
+    agent.call("SendSignal", {"process": {"pid": pid}, "signal": 9})
+    assert collect(s).end["signal"] == 9
+    until(lambda: agent.open_files() <= files, "descriptors are left")
+
+
+# -- being frozen and thawed --
+
+
+def unacknowledged(agent):
+    """Bytes in the kernel's queues of the agent's connections."""
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(r[4].split(":")[0], 16) for r in rows if r[1].endswith(":%04X" % agent.port) and r[3] != "0A")
+
+
+def test_hold_and_release_are_harmless_when_repeated(own_agent):
+    a = own_agent
+    assert a.post("/release") == 204
+    assert [a.post("/hold"), a.post("/hold", {}), a.post("/release"), a.post("/release", {})] == [204] * 4
+    assert a.sh("echo on; exit 4").stdout == b"on\n"
+    assert a.request("POST", "/hold", b" " * 100000)[0] == 413
+
+
+def test_nothing_is_read_while_held_and_nothing_lost(own_agent):
+    a = own_agent
+    argv, expected = feed(160)
+    s = a.start(*argv, stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    assert a.post("/hold") == 204
+    a.send(pid, b"\n")
+    assert until_it_stands(pid) < 257 * 1024
+    assert a.post("/release") == 204
+    r = collect(s)
+    assert r.stdout == expected and r.stderr == b"end" and r.end["exitCode"] == 0
+
+
+def test_what_was_read_has_arrived_when_hold_answers(own_agent):
+    a = own_agent
+    argv, expected = feed(800)
+    s = a.start(*argv, stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        result = pool.submit(collect, s)
+        a.send(pid, b"\n")
+        for _ in range(20):
+            assert a.post("/hold") == 204
+            assert unacknowledged(a) == 0
+            assert a.post("/release") == 204
+        r = result.result(DEADLINE)
+    assert r.stdout == expected and r.stderr == b"end"
+
+
+def test_hold_waits_for_what_only_the_kernel_holds(own_agent):
+    a = own_agent
+    body = envelope(json.dumps({"process": {"cmd": "head", "args": ["-c", "90000", "/dev/zero"]}, "stdin": False}).encode())
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect(("127.0.0.1", a.port))
+        s.sendall(b"POST /process.Process/Start HTTP/1.1\r\nHost: x\r\nContent-Type: application/connect+json\r\n"
+                  b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        until(lambda: unacknowledged(a) > 90000, "the kernel does not take it")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            held = pool.submit(a.post, "/hold")
+            with pytest.raises(concurrent.futures.TimeoutError):
+                held.result(0.3)
+            got = b""
+            while not got.endswith(b"0\r\n\r\n"):
+                got += s.recv(65536)
+            assert held.result(DEADLINE) == 204 and unacknowledged(a) == 0
+
+
+def test_hold_does_not_wait_long_for_a_client_that_does_not_read(own_agent):
+    a = own_agent
+    s = a.start(PYTHON, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)")
+    pid = s.next_event()["start"]["pid"]
+    until_it_stands(pid)
+    began = time.monotonic()
+    assert a.post("/hold") == 204
+    assert 0.9 < time.monotonic() - began < 3
+    assert a.post("/release") == 204
+    a.call("SendSignal", {"process": {"pid": pid}, "signal": 9})
+    s.close()
+
+
+def test_hold_whose_caller_leaves(own_agent):
+    a = own_agent
+    s = a.start(PYTHON, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)")
+    pid = s.next_event()["start"]["pid"]
+    until_it_stands(pid)
+    with socket.create_connection(("127.0.0.1", a.port), DEADLINE) as c:
+        c.sendall(b"POST /hold HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+    s.close()
+    assert a.post("/hold") == 204
+    before = until_it_stands(pid)  # it holds, though the client is gone
+    assert a.post("/release") == 204
+    until(lambda: written(pid) > before, "it is not released")
+    a.call("SendSignal", {"process": {"pid": pid}, "signal": 9})
+    until(lambda: pid not in a.pids(), "it does not end")
+
+
+def test_end_during_a_hold_is_kept_for_the_client(own_agent):
+    a = own_agent
+    s = a.start("/bin/sh", "-c", "read x; echo out; echo err >&2; exit 9", stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    assert a.post("/hold") == 204
+    a.send(pid, b"\n")
+    until(lambda: pid not in a.pids(), "it does not end")
+    late = a.joined(pid)
+    assert a.post("/release") == 204
+    for stream in (s, late):
+        r = collect(stream)
+        assert (r.stdout, r.stderr, r.end["exitCode"]) == (b"out\n", b"err\n", 9)
+
+
+def test_end_during_a_hold_with_closed_outputs(own_agent):
+    a = own_agent
+    s = a.start("/bin/sh", "-c", "exec >&- 2>&-; read x; exit 9", stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    until(lambda: not os.path.exists("/proc/%d/fd/1" % pid), "it does not close")
+    assert a.sh("true").end["exitCode"] == 0  # the agent has seen it by now
+    assert a.post("/hold") == 204
+    a.send(pid, b"\n")
+    until(lambda: pid not in a.pids(), "it does not end")
+    s.close()
+    late = a.joined(pid)
+    assert a.post("/release") == 204
+    assert collect(late).end["exitCode"] == 9
+
+
+def test_ended_without_client_is_forgotten_at_release(own_agent):
+    a = own_agent
+    assert a.post("/release") == 204  # it has begun: its own descriptors are there
+    files = a.open_files()
+    s = a.start("/bin/sh", "-c", "read x; echo out", stdin=True, tag="t")
+    pid = s.next_event()["start"]["pid"]
+    s.close()
+    assert a.post("/hold") == 204
+    a.send(pid, b"\n")
+    until(lambda: pid not in a.pids(), "it does not end")
+    assert a.post("/release") == 204
+    for which in ({"pid": pid}, {"tag": "t"}):
+        def gone():
+            try:
+                a.join(**which).next_event()
+            except KeyError:  # an error instead of an event
+                return True
+        until(gone, "it is not forgotten")
+    until(lambda: a.open_files() <= files, "descriptors are left")
+
+
+def test_killed_during_a_hold(own_agent):
+    a = own_agent
+    s = a.start("/bin/sh", "-c", "sleep 1000 & echo $!; read x; echo late; wait", stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    grandchild = int(base64.b64decode(s.next_event()["data"]["stdout"]))
+    assert a.post("/hold") == 204
+    before = written(pid)
+    a.send(pid, b"\n")
+    until(lambda: written(pid) > before, "it does not write")
+    a.call("SendSignal", {"process": {"pid": pid}, "signal": "SIGKILL"})
+    until(lambda: pid not in a.pids(), "it does not end")
+    assert a.post("/release") == 204
+    r = collect(s)  # which does not wait for the sleep
+    assert r.stdout == b"late\n" and r.end["signal"] == 9
+    os.kill(grandchild, signal.SIGKILL)
+
+
+def has_begun(stream):
+    """Whether anything has come of its answer but the head."""
+    return bool(select.select([stream.connection.sock], [], [], 0.2)[0])
+
+
+def test_starts_while_held_are_done_at_release_in_order(own_agent):
+    a = own_agent
+    assert a.post("/hold") == 204
+    streams = [a.start("/bin/sh", "-c", "echo hi %d; exit %d" % (i, i)) for i in range(64)]
+    assert a.post("/init", {"envVars": {"A": "1"}}) == 204
+    with pytest.raises(RpcError) as e:
+        a.run("true")
+    assert e.value.code == "unavailable"
+    assert a.pids() == set() and not has_begun(streams[0])
+    assert a.post("/release") == 204
+    results = [collect(s) for s in streams]
+    assert [(r.stdout, r.end["exitCode"]) for r in results] == [(b"hi %d\n" % i, i) for i in range(64)]
+    pids = [r.pid for r in results]
+    assert sum(one > next for one, next in zip(pids, pids[1:])) <= 1, pids  # the numbers begin anew at some time
+    assert a.post("/hold") == 204
+    s = a.start("/bin/sh", "-c", "echo $A", headers={"connect-timeout-ms": "20000"})  # there is room again
+    bad = a.start("/no/such")
+    assert a.post("/release") == 204
+    assert collect(s).stdout == b"1\n"
+    with pytest.raises(RpcError, match="not found"):
+        collect(bad)
+
+
+def test_start_whose_client_leaves_during_a_hold_is_not_done(own_agent, tmp_path):
+    a = own_agent
+    assert a.post("/hold") == 204
+    files = a.open_files()
+    left = [a.start("touch", str(tmp_path / "left")) for _ in range(64)]
+    for s in left:
+        s.close()
+    until(lambda: a.open_files() <= files, "connections are left")
+    stays = a.start("touch", str(tmp_path / "stays"))
+    assert a.post("/release") == 204
+    assert collect(stays).end["exitCode"] == 0
+    assert os.listdir(tmp_path) == ["stays"]
+
+
+def test_start_of_a_dropped_connection_is_not_done(own_agent, tmp_path):
+    a = own_agent
+    assert a.post("/hold") == 204
+    old = [a.start("touch", str(tmp_path / "old")) for _ in range(64)]
+    assert a.post("/init", {"thawed": True}) == 204
+    new = a.start("touch", str(tmp_path / "new"))
+    assert not has_begun(new)
+    assert a.post("/release") == 204
+    assert collect(new).end["exitCode"] == 0
+    assert os.listdir(tmp_path) == ["new"]
+    assert all(closed(s.connection.sock) for s in old)
+
+
+def test_agent_that_ends_with_starts_deferred(own_agent):
+    assert own_agent.post("/hold") == 204
+    own_agent.start("true")
+
+
+def test_what_nobody_releases_is_released(own_agent):
+    """Ten seconds after the last word of one who is to release."""
+    a = own_agent
+    s = a.start("/bin/sh", "-c", "read x; echo out; read x", stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    assert a.post("/hold") == 204
+    a.send(pid, b"\n")
+    assert not select.select([s.connection.sock], [], [], 3)[0]
+    began = time.monotonic()
+    assert a.post("/init", {"thawed": True}) == 204
+    late, new = a.joined(pid), a.start("echo", "new")
+    assert base64.b64decode(late.next_event()["data"]["stdout"]) == b"out\n"
+    assert 9.9 < time.monotonic() - began < 30
+    assert collect(new).stdout == b"new\n"
+    assert a.sh("echo more").stdout == b"more\n"
+    a.send(pid, b"\n")
+    assert collect(late).end["exitCode"] == 0
+
+
+def test_deadline_during_a_hold_is_told_after_it(own_agent):
+    a = own_agent
+    s = a.start("/bin/sh", "-c", "read x; echo late; sleep 1000", stdin=True, timeout_ms=1000)
+    pid = s.next_event()["start"]["pid"]
+    assert a.post("/hold") == 204
+    a.send(pid, b"\n")
+    until(lambda: pid not in a.pids(), "it lives on")
+    assert a.post("/init", {"thawed": True}) == 204
+    late = a.joined(pid)
+    assert a.post("/release") == 204
+    assert base64.b64decode(late.next_event()["data"]["stdout"]) == b"late\n"
+    with pytest.raises(RpcError) as e:
+        collect(late)
+    assert e.value.code == "deadline_exceeded"
+
+
+def closed(connection):
+    connection.settimeout(DEADLINE)
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_thawed_drops_every_other_connection_and_loses_nothing(own_agent):
+    a = own_agent
+    argv, expected = feed(64)
+    s = a.start(*argv, stdin=True)
+    pid = s.next_event()["start"]["pid"]
+    other = a.joined(pid)
+    idle = socket.create_connection(("127.0.0.1", a.port), DEADLINE)
+    idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert idle.recv(4096).startswith(b"HTTP/1.1 204")
+    upload_begun = socket.create_connection(("127.0.0.1", a.port), DEADLINE)
+    upload_begun.sendall(b"POST /process.Process/List HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                         b"Content-Length: 10\r\n\r\n{")
+    assert a.post("/hold") == 204
+    a.send(pid, b"\n")
+    until_it_stands(pid)
+
+    c = a.connect()
+    with contextlib.closing(c):
+        for _ in range(2):  # the one that says so lives on, and may say it again
+            c.request("POST", "/init", json.dumps({"thawed": True, "accessToken": "new", "envVars": {"A": "2"}}),
+                      {"X-Access-Token": "new"})
+            assert c.getresponse().read() == b""
+    for connection in (s.connection.sock, other.connection.sock, idle, upload_begun):
+        assert closed(connection)
+    a.token = "new"
+    assert until_it_stands(pid) < 257 * 1024  # still held
+    first, second = a.joined(pid), a.joined(pid)
+    assert a.post("/release") == 204
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for r in pool.map(collect, (first, second)):
+            assert r.stdout == expected and r.stderr == b"end" and r.end["exitCode"] == 0
+    assert a.sh("echo $A").stdout == b"2\n"
+
+
+def test_thawed_frees_what_dropped_clients_held_back(own_agent):
+    a = own_agent
+    s = a.start(PYTHON, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)")
+    pid = s.next_event()["start"]["pid"]
+    before = until_it_stands(pid)
+    assert a.post("/init", {"thawed": True}) == 204
+    until(lambda: written(pid) > before, "it waits for one who is gone")
+    a.call("SendSignal", {"process": {"pid": pid}, "signal": 9})
+
+
+def test_deadline_outlives_being_thawed(own_agent):
+    a = own_agent
+    s = a.start("sleep", "1000", timeout_ms=1000)
+    pid = s.next_event()["start"]["pid"]
+    assert [a.post("/hold"), a.post("/init", {"thawed": True}), a.post("/release")] == [204] * 3
+    with pytest.raises(RpcError) as e:
+        collect(a.joined(pid))
+    assert e.value.code == "deadline_exceeded"
+
+
+def test_thawed_is_never_late(own_agent):
+    a = own_agent
+    assert a.post("/init", {"timestamp": "2026-11-30T17:12:06Z", "envVars": {"A": "1"}}) == 204
+    assert a.post("/init", {"timestamp": "2026-11-30T17:00:00Z", "envVars": {"A": "2"}}) == 204
+    assert a.sh("echo $A").stdout == b"1\n"
+    assert a.post("/init", {"timestamp": "2026-11-30T17:00:00Z", "envVars": {"A": "3"}, "thawed": True}) == 204
+    assert a.sh("echo $A").stdout == b"3\n"
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "99999999999999999999999", "1.5", "0"])
+def test_time_that_is_none_is_ignored(agent, value):
+    assert agent.request("GET", "/health", headers={"X-Space-Time": value})[0] == 204
+
+
 # -- input --
 
 
@@ -867,7 +1362,8 @@ def test_init_sets_the_scene(own_agent):
     assert a.request("GET", "/health")[0] == 204
     for token in (None, "", "s3cre", "s3crets", "S3CRET"):
         headers = {"Content-Type": "application/json"} | ({"X-Access-Token": token} if token is not None else {})
-        for method, path in (("POST", "/process.Process/List"), ("GET", "/files?path=/etc/hosts"), ("POST", "/init")):
+        for method, path in (("POST", "/process.Process/List"), ("GET", "/files?path=/etc/hosts"), ("POST", "/init"),
+                             ("POST", "/hold"), ("POST", "/release"), ("POST", "/process.Process/Connect")):
             status, body, _ = a.request(method, path, b"{}", headers)
             assert status == 401 and json.loads(body)["code"] == 401
     a.token = "s3cret"
@@ -887,7 +1383,7 @@ def test_init_sets_the_scene(own_agent):
     "{", "[]", "null", '"x"', '{"envVars":[]}', '{"envVars":{"A":1}}', '{"envVars":{"A=B":"c"}}', '{"envVars":{"":"c"}}',
     '{"envVars":{"A":"b\\u0000c"}}', '{"timestamp":"yesterday"}', '{"timestamp":5}', '{"accessToken":5}',
     '{"entropy":"AAAA"}', '{"entropy":"!"}', '{"hostname":"a b"}', '{"hostname":"-"}', '{"hostname":""}',
-    '{"machineId":"xyz"}', '{"defaultUser":"nosuchuser"}', '{"sandboxId":"../x"}', '{"a":1,"a":2}',
+    '{"machineId":"xyz"}', '{"thawed":"yes"}', '{"thawed":1}', '{"defaultUser":"nosuchuser"}', '{"sandboxId":"../x"}', '{"a":1,"a":2}',
     "[" * 100000, '{"a":' * 5000, "\xff", '{"envVars":{"A":"\xff"}}', '{"accessToken":"a\\ud800"}',
 ])
 def test_wrong_init_changes_nothing(own_agent, body):
@@ -905,7 +1401,7 @@ def test_empty_init(own_agent):
 # -- the protocol --
 
 
-@pytest.mark.parametrize("method", ["Connect", "Update", "StreamInput", "Nope"])
+@pytest.mark.parametrize("method", ["Update", "StreamInput", "Nope"])
 def test_what_is_not_there_yet_is_unimplemented(agent, method):
     with pytest.raises(RpcError) as e:
         agent.call(method, {})
@@ -917,6 +1413,7 @@ def test_routes(agent):
     assert status == 501 and json.loads(body)["code"] == "unimplemented"
     assert agent.request("GET", "/nope")[0] == 404
     assert agent.request("GET", "/process.Process/List")[0] == 405
+    assert agent.request("GET", "/hold")[0] == 405
     assert agent.request("DELETE", "/files")[0] == 405
     assert agent.request("GET", "/")[0] == 404
     assert agent.request("GET", "http://h/health")[0] == 204
@@ -929,6 +1426,7 @@ def test_other_codecs_are_refused(agent, type):
     headers = {"Content-Type": type} if type else {}
     assert agent.request("POST", "/process.Process/List", b"{}", headers)[0] == 415
     assert agent.request("POST", "/process.Process/Start", b"\0\0\0\0\2{}", headers)[0] == 415
+    assert agent.request("POST", "/process.Process/Connect", b"\0\0\0\0\2{}", headers)[0] == 415
 
 
 def test_content_type_with_parameters(agent):

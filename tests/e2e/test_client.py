@@ -229,6 +229,7 @@ def test_death_by_signal_is_128_and_its_number(script, number):
     "code, message, started, want",
     [
         ("deadline_exceeded", "the task's time is over", True, 124),
+        ("aborted", "the sandbox was stopped", True, 125),
         ("unavailable", "the sandbox was lost", True, 125),
         ("invalid_argument", "nope: not found", False, 127),
         ("invalid_argument", "/bin/x: its interpreter does not exist", False, 127),
@@ -527,7 +528,8 @@ def test_run_sends_what_the_flags_say(script, tmp_path):
         script, "run", "--image=i", "--name", "n", "--cpus", "2", "--memory", "1G", "--timeout", "1m",
         "-eA=1", "-e", "FROM_OURS", "--env-file", str(tmp_path / "vars"), "-w", "/w", "-u", "root",
         "--allow-host", "b.example:8443", "--allow-host=http://c.example", "--policy", str(policy),
-        "--secret", "TOKEN@a.example,b.example", "--rm=false", "--", "cmd", "-x", "--", "--name",
+        "--secret", "TOKEN@a.example,b.example", "--rm=false", "--cold", "--idle-timeout", "5m", "--on-timeout=pause",
+        "--", "cmd", "-x", "--", "--name",
         more={"TOKEN": "hunter2", "FROM_OURS": "o"},
     )  # fmt: skip
     assert done.returncode == 0
@@ -537,7 +539,7 @@ def test_run_sends_what_the_flags_say(script, tmp_path):
             "cmd": "cmd", "args": ["-x", "--", "--name"], "cwd": "/w",
             "envs": {"A": "1", "FROM_OURS": "o", "FROM_FILE": "1"},
         },
-        "user": "root", "detach": False, "remove": False, "network": True, "stdin": False,
+        "cold": True, "idleTimeout": 300.0, "onTimeout": "pause", "user": "root", "detach": False, "remove": False, "network": True, "stdin": False,
         "allow": ["b.example:8443", "http://c.example"],
         "policy": {"name": str(policy), "text": policy.read_text()},
         "secrets": [{"name": "TOKEN", "hosts": ["a.example", "b.example"], "value": "hunter2"}],
@@ -577,7 +579,17 @@ def test_exec_goes_to_the_agent(script):
     assert headers["Connect-Timeout-Ms"] == "5000"
 
 
-def test_exec_tells_that_the_sandbox_ended_under_it(script):
+@pytest.mark.parametrize(
+    "state, code, text",
+    [
+        (None, 125, "the sandbox ended before the command did"),
+        ("exited", 125, "the sandbox ended before the command did"),
+        ("stopping", 125, "the sandbox ended before the command did"),
+        ("paused", 124, "w is paused; 'space resume w' goes on"),
+        ("running", 125, "lost the connection to the command, which may still run"),
+    ],
+)
+def test_exec_that_is_cut_off_tells_why(script, state, code, text):
     @script.on("POST /process.Process/Start")
     def answer(r):
         r.stream()
@@ -586,9 +598,29 @@ def test_exec_tells_that_the_sandbox_ended_under_it(script):
         r.close_connection = True
         r.connection.shutdown(2)
 
+    if state:
+        script.on("GET /sandboxes/sb1")(lambda r: r.json(200, {"sandboxID": "sb1", "state": state}))
     done = space(script, "exec", "w", "x")
-    assert (done.returncode, done.stdout) == (125, b"hi")
-    assert done.stderr == b"space: the sandbox ended before the command did\n"
+    assert (done.returncode, done.stdout) == (code, b"hi")
+    assert done.stderr.decode() == "space: %s\n" % text
+
+
+def test_exec_whose_spaced_is_gone_tells_that(script):
+    started = threading.Event()
+
+    @script.on("POST /process.Process/Start")
+    def answer(r):
+        r.stream()
+        r.start()
+        script.server.server_close()
+        os.unlink(os.path.join(script.dir.name, "spaced.sock"))
+        r.close_connection = True
+        r.connection.shutdown(2)
+        started.set()
+
+    done = space(script, "exec", "w", "x")
+    assert started.is_set()
+    assert (done.returncode, done.stderr) == (125, b"space: lost the connection to spaced; the command may still run\n")
 
 
 # Errors of use: one line, what to do, 125, nothing sent
@@ -611,7 +643,8 @@ def test_exec_tells_that_the_sandbox_ended_under_it(script):
         (["run", "-d", "-i", "x"], "-i and -d exclude"),
         (["run", "--no-network", "--allow-host", "a", "x"], "--no-network excludes"),
         (["run", "--secret", "CLI_UNSET@a.example", "x"], "CLI_UNSET is not set"),
-        (["run", "--secret", "oops", "x"], "a secret is NAME@host"),
+        (["run", "--secret", "CLI-UNSET", "x"], "--secret takes NAME, of 'space secret ls', or NAME@HOST"),
+        (["run", "--secret", "CLI_UNSET@", "x"], "--secret takes NAME, of 'space secret ls', or NAME@HOST"),
         (["run", "-e", "1=2", "x"], "no name for a variable"),
         (["run", "--policy", "/nonexistent", "x"], "cannot read the policy /nonexistent"),
         (["run", "--env-file", "/nonexistent", "x"], "cannot read /nonexistent"),
@@ -625,7 +658,36 @@ def test_exec_tells_that_the_sandbox_ended_under_it(script):
         (["cp", "a:b", "c:d"], "one of the two is SANDBOX:PATH"),
         (["logs"], "name one sandbox"),
         (["logs", "--tail", "x", "w"], "--tail takes a number"),
+        (["run", "--memory", "0", "x"], "--memory takes a size"),
+        (["run", "--on-timeout", "sleep", "--timeout", "5", "x"], "--on-timeout takes kill or pause"),
+        (["run", "--on-timeout", "pause", "x"], "--on-timeout says what --timeout or --idle-timeout does"),
+        (["run", "--idle-timeout", "0", "x"], "--idle-timeout takes a time"),
         (["rm"], "no sandbox given"),
+        (["pause"], "no sandbox given"),
+        (["pause", "--without-secrets", "w"], "unknown flag --without-secrets"),
+        (["resume"], "no sandbox given"),
+        (["resume", "--secret", "A@a.example", "w"], "--secret takes the NAME alone"),
+        (["resume", "--secret", "A", "--without-secrets", "w"], "exclude each other"),
+        (["snapshot", "w"], "name a sandbox and what its snapshot is to be called"),
+        (["snapshot", "w", "a", "b"], "name a sandbox and what its snapshot is to be called"),
+        (["snapshot", "w", "../a"], "a snapshot's name has letters"),
+        (["fork"], "name one sandbox"),
+        (["fork", "a", "b"], "name one sandbox"),
+        (["fork", "-n", "0", "w"], "-n takes a whole number from 1 to 64"),
+        (["fork", "-n", "65", "w"], "-n takes a whole number from 1 to 64"),
+        (["fork", "--name", "a/b", "w"], "a child's name has letters"),
+        (["fork", "--name", "a,,b", "w"], "a child's name has letters"),
+        (["fork", "--name", "a,b,a", "w"], "two children can't both be called a"),
+        (["fork", "-n", "3", "--name", "a,b", "w"], "-n says 3 children, --name has names for 2"),
+        (["fork", "-n", "10", "--name", "x" * 62, "w"], "a child's name has letters"),
+        (["template"], "say 'template build IMAGE'"),
+        (["template", "build"], "say 'template build IMAGE'"),
+        (["template", "build", "a/b"], "say 'template build IMAGE'"),
+        (["template", "rm"], "say 'template build IMAGE'"),
+        (["template", "ls", "x"], "say 'template build IMAGE'"),
+        (["template", "build", "--cpus", "none", "base"], "--cpus takes a whole number"),
+        (["template", "ls", "--memory", "1G"], "are for 'template build'"),
+        (["template", "build", "-f", "base"], "-f is for 'template rm'"),
         (["ls", "w"], "one word too many"),
         (["audit", "frob"], "say 'audit show"),
     ],
@@ -676,7 +738,7 @@ def test_missing_spaced_is_told(tmp_path):
 @pytest.mark.parametrize("state, text", [
     ("exited", "w has ended: 'space logs w' shows what it printed, 'space rm w' removes it"),
     ("failed", "w has ended: 'space logs w' shows what it printed, 'space rm w' removes it"),
-    ("stopping", "w is stopping"), ("booting", "w is booting: try again when 'space ls' shows it running")])
+    ("stopping", "w is stopping")])
 def test_sandbox_that_does_not_run_is_told(script, args, state, text):
     script.on("GET /sandboxes/w")(lambda r: r.json(200, {"sandboxID": "sb1", "name": "w", "state": state}))
     done = space(script, *args)

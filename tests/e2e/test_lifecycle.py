@@ -6,7 +6,6 @@ SPACE_SOAK    how many runs the broken-off test does (default 12)
 import concurrent.futures
 import json
 import os
-import pathlib
 import random
 import select
 import shutil
@@ -17,7 +16,7 @@ import threading
 
 import pytest
 
-from node import DEADLINE, SPACED, end, eventually, find_processes, held_disks, leftovers, namespaces
+from node import DEADLINE, SPACED, end, eventually, find_processes, gateways, held_disks, leftovers, monitors, namespaces
 
 SOAK = int(os.environ.get("SPACE_SOAK", "12"))
 
@@ -29,21 +28,13 @@ def assert_clean(node):
     eventually(lambda: not held_disks(pid), lambda: held_disks(pid))
 
 
-def vmm_pids(node):
-    return [p for p in find_processes(node.run_dir) if b"qemu" in pathlib.Path("/proc/%d/cmdline" % p).read_bytes()[:60]]
-
-
-def gateway_pids(node):
-    return [p for p in find_processes(node.run_dir) if b"space-egress" in pathlib.Path("/proc/%d/cmdline" % p).read_bytes()]
-
-
 def test_lost_monitor_and_lost_gateway_end_their_sandbox_alone(own_node):
     node = own_node
     node.ok("run", "-d", "--name", "stays", "--no-network", "--", "sleep", "100000")
-    stays = set(find_processes(node.run_dir))
+    stays = set(find_processes(node))
     victim = node.popen("run", "--name", "victim", "--", "sh", "-c", "echo up; sleep 1000", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert victim.stdout.readline() == b"up\n"
-    pid = next(p for p in vmm_pids(node) if p not in stays)
+    pid = next(p for p in monitors(node) if p not in stays)
     os.kill(pid, signal.SIGKILL)
     out, err = victim.communicate(timeout=DEADLINE)
     assert victim.returncode == 125
@@ -52,7 +43,7 @@ def test_lost_monitor_and_lost_gateway_end_their_sandbox_alone(own_node):
 
     victim = node.popen("run", "--name", "victim", "--", "sh", "-c", "echo up; sleep 1000", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert victim.stdout.readline() == b"up\n"
-    os.kill(next(p for p in gateway_pids(node) if p not in stays), signal.SIGKILL)
+    os.kill(next(p for p in gateways(node) if p not in stays), signal.SIGKILL)
     out, err = victim.communicate(timeout=DEADLINE)
     assert victim.returncode == 125
     assert err.startswith(b"space: ") and err.count(b"\n") == 1
@@ -63,24 +54,62 @@ def test_lost_monitor_and_lost_gateway_end_their_sandbox_alone(own_node):
     node.ok("audit", "verify")
 
 
-def test_killed_daemon_takes_its_sandboxes_along_and_the_next_one_knows(own_node):
+def test_killed_daemon_leaves_what_is_detached_and_the_next_one_takes_it_over(own_node):
     node = own_node
-    node.ok("run", "-d", "--name", "a", "--", "sleep", "100000")
+    node.ok("run", "-d", "--name", "a", "--", "sh", "-c", "for i in $(seq 1000); do echo $i; sleep 0.1; done")
     run = node.popen("run", "--name", "b", "--", "sh", "-c", "echo up; sleep 1000", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout.readline() == b"up\n"
-    family = find_processes(node.run_dir)
-    assert len(family) >= 5  # spaced, two monitors, two gateways
-    assert len(namespaces(node)) >= 2
-    os.kill(node.daemon_pid(), signal.SIGKILL)
+    assert len(monitors(node)) == len(gateways(node)) == len(namespaces(node)) == 2
+    before = node.inspect("a")
+    killed = node.daemon_pid()
+    os.kill(killed, signal.SIGKILL)
     out, err = run.communicate(timeout=DEADLINE)
     assert run.returncode == 125 and b"lost the connection to spaced" in err
-    for pid in family:
-        end(pid, 0)
-    eventually(lambda: not namespaces(node), "a namespace is left")
-    assert node.names() == []
+    end(killed, 0)
+    assert len(monitors(node)) == len(gateways(node)) == len(namespaces(node)) == 2
+    # The attached one had nobody any more.
+    assert node.names() == ["a"]
+    eventually(lambda: len(monitors(node)) == len(gateways(node)) == len(namespaces(node)) == 1, "b is not ended")
+    eventually(lambda: node.inspect("a")["state"] == "running", lambda: node.inspect("a"))
+    after = node.inspect("a")
+    assert {k: after[k] for k in before} == before
+    assert node.ok("exec", "a", "--", "echo", "alive") == "alive\n"
+    follow = node.popen("logs", "-f", "a", stdout=subprocess.PIPE)
+    seen = [int(follow.stdout.readline()) for _ in range(30)]
+    follow.kill()
+    follow.communicate()
+    assert seen == sorted(set(seen))
+    # How it ends is kept, though who had promised that is dead.
+    node.ok("run", "-d", "--name", "short", "--no-network", "--", "sh", "-c", "sleep 5; echo out; exit 7")
+    os.kill(killed := node.daemon_pid(), signal.SIGKILL)
+    end(killed, 0)
+    eventually(lambda: node.inspect("short")["state"] == "exited", lambda: node.names())
+    assert node.inspect("short")["exitCode"] == 7 and node.ok("logs", "short") == "out\n"
+    node.ok("rm", "short")
+    kinds = [json.loads(line)["kind"] for line in node.ok("audit", "show", "--json", "a").splitlines()]
+    assert "sandbox.adopt" in kinds
+    node.ok("rm", "a")
     assert_clean(node)
+    eventually(lambda: not namespaces(node), "a namespace is left")
     node.ok("audit", "verify")
     assert node.ok("run", "--no-network", "--", "echo", "again") == "again\n"
+
+
+def test_what_is_prepared_dies_with_its_daemon_or_at_the_next_ones_start(ready_node):
+    node = ready_node
+    node.names()
+    eventually(lambda: len(monitors(node)) == 2, "nothing is prepared")
+    for _ in range(3):
+        prepared = set(monitors(node) + gateways(node))
+        killed = node.daemon_pid()
+        os.kill(killed, signal.SIGKILL)
+        end(killed, 0)
+        node.names()
+        eventually(lambda: not prepared & find_processes(node), lambda: prepared & find_processes(node))
+        eventually(lambda: len(monitors(node)) == len(gateways(node)) == 2, "nothing is prepared again")
+        eventually(lambda: len(list((node.state / "places").iterdir())) == 2, lambda: list((node.state / "places").iterdir()))
+    end(node.daemon_pid())
+    eventually(lambda: not leftovers(node, spaced=False), lambda: leftovers(node, spaced=False))
 
 
 def test_guest_that_cuts_its_line_is_lost_within_a_minute(own_node):
@@ -103,11 +132,11 @@ def test_guest_that_cuts_its_line_is_lost_within_a_minute(own_node):
 def break_off(node, i, how, rng):
     """One run that is broken off some way; returns how it ended."""
     process = node.popen(
-        "run", "--name", "r%d" % i, "--memory", "256", *([] if i % 2 else ["--no-network"]), "--",
+        "run", "--name", "r%d" % i, "--memory", "256", *([] if i % 2 else ["--no-network"]), *(["--cold"] if i % 3 == 0 else []), "--",
         "sh", "-c", "while :; do echo line; sleep 0.2; done", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
-        process.wait(timeout=rng.uniform(0.05, 14))
+        process.wait(timeout=rng.uniform(0.05, 8 if i % 3 == 0 else 1))
     except subprocess.TimeoutExpired:
         if how == "interrupt":
             process.send_signal(signal.SIGINT)
@@ -116,7 +145,7 @@ def break_off(node, i, how, rng):
         elif how == "kill":
             process.kill()
         elif how in ("monitor", "gateway"):
-            pids = vmm_pids(node) if how == "monitor" else gateway_pids(node)
+            pids = monitors(node) if how == "monitor" else gateways(node)
             if pids:
                 os.kill(rng.choice(pids), signal.SIGKILL)
             else:
@@ -179,23 +208,26 @@ def test_runs_broken_off_at_any_moment_leave_nothing(own_node):
 def test_daemon_killed_at_any_moment_leaves_nothing(own_node):
     node = own_node
     rng = random.Random()
-    for i in range(max(4, SOAK // 3)):
+    for i in range(max(4, SOAK // 2)):
+        cold = i % 2 == 1
         node.names()  # starts spaced
         pid = node.daemon_pid()
         runs = [
-            node.popen("run", "--name", "k%d-%d" % (i, j), "--memory", "256", "--", "sleep", "1000", stderr=subprocess.PIPE)
+            node.popen(
+                "run", "--name", "k%d-%d" % (i, j), "--memory", "256", *(["--cold"] if cold else []), "--", "sleep", "1000", stderr=subprocess.PIPE,
+            )
             for j in range(2)
-        ]
-        moment = rng.uniform(0, 5)
+        ]  # fmt: skip
+        moment = rng.uniform(0, 4 if cold else 0.4)
         threading.Event().wait(moment)
-        family = find_processes(node.run_dir)
+        family = find_processes(node)
         os.kill(pid, signal.SIGKILL)
         for run in runs:
             run.communicate(timeout=DEADLINE)
             assert run.returncode == 125, (moment, run.returncode)
+        assert node.names() == [], moment
         for p in family:
             end(p, 0)
-        assert node.names() == [], moment
         assert_clean(node)
     assert not namespaces(node)
     node.ok("audit", "verify")
@@ -224,7 +256,7 @@ def test_many_clients_start_one_daemon(own_node):
         done = list(pool.map(lambda _: node.space("ls"), range(12)))
     for d in done:
         assert (d.returncode, d.stderr) == (0, b"")
-    assert len(find_processes(node.run_dir)) == 1
+    assert len(find_processes(node)) == 1
     log = (node.run_dir / "spaced.log").read_text()
     assert log == ""
 
@@ -233,7 +265,7 @@ def test_terminated_daemon_ends_its_sandboxes_first(own_node):
     node = own_node
     run = node.popen("run", "--no-network", "--", "sh", "-c", "echo up; sleep 1000", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout.readline() == b"up\n"
-    family = find_processes(node.run_dir)
+    family = find_processes(node)
     end(node.daemon_pid(), signal.SIGTERM)
     _, err = run.communicate(timeout=DEADLINE)
     assert (run.returncode, err) == (125, b"space: the sandbox was stopped\n")
@@ -294,7 +326,7 @@ def test_detached_sandbox_is_there_until_it_is_removed(own_node):
     assert node.ok("logs", "d") == "out\n"
     assert [b["state"] for b in json.loads(node.ok("ls", "--json"))] == ["exited"]
     # The record outlives the daemon, the microVM does not outlive the task.
-    eventually(lambda: len(find_processes(node.run_dir)) == 1, "its monitor lives")
+    eventually(lambda: len(find_processes(node)) == 1, "its monitor lives")
     end(node.daemon_pid(), signal.SIGKILL)
     assert node.inspect("d")["exitCode"] == 5
     node.ok("rm", "d")
@@ -309,14 +341,15 @@ def test_detached_run_that_failed_leaves_nothing(own_node):
     assert done.returncode not in (0, 124) and done.stderr.count(b"\n") == 1
     assert node.names() == []
     for leave in ("client", "rm", "monitor"):
-        run = node.popen("run", "-d", "--name", "d", "--no-network", "--", "sleep", "1000", stderr=subprocess.PIPE)
-        eventually(lambda: vmm_pids(node), "no monitor")
+        # A boot leaves time for it.
+        run = node.popen("run", "-d", "--cold", "--name", "d", "--no-network", "--", "sleep", "1000", stderr=subprocess.PIPE)
+        eventually(lambda: monitors(node), "no monitor")
         if leave == "client":
             run.kill()
         elif leave == "rm":
             node.ok("rm", "-f", "d")
         else:
-            os.kill(vmm_pids(node)[0], signal.SIGKILL)
+            os.kill(monitors(node)[0], signal.SIGKILL)
         _, err = run.communicate(timeout=DEADLINE)
         assert leave == "client" or (run.returncode == 125 and err.count(b"\n") == 1)
         assert_clean(node)

@@ -5,9 +5,12 @@
  * the control socket.
  *
  * Writes one JSON line for each thing that happens: {"started":{"gateway":PID,"command":PID}},
- * {"record":{…}} for each audit record, {"failed":"…"}. SIGUSR1 closes the control socket. While
- * the file given with --hold exists, records are not acknowledged. Ends with the command, whose
- * exit code it passes on.
+ * {"record":{…}} for each audit record, {"failed":"…"}, {"control_closed":true}. The config is read
+ * when the gateway has been started, so from a FIFO it may come late. SIGUSR1 closes the control
+ * socket; a test may then call at the other one, `gateway` in the directory given with --control.
+ * SIGUSR2 sends the gateway what stands in the file `message` there; {"answer":{…}} is what it
+ * says. While the file given with --hold exists, records are not acknowledged. Ends with the
+ * command, whose exit code it passes on.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +31,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,10 +49,12 @@
 #define FRAME_BURST 64
 #define MESSAGE_MAX (512 * 1024)
 #define CONTROL_FD  3
+#define LISTEN_FD   4
+#define BACKLOG     4
 #define GATEWAY_UID 65534
 
 struct options {
-	const char *gateway, *config, *hold, *resolver, *resolv_conf;
+	const char *gateway, *config, *control, *hold, *resolver, *resolv_conf;
 	char **command;
 };
 
@@ -143,7 +149,27 @@ static void say(const char *key, json_t *value)
 	fflush(stdout);
 }
 
-static pid_t spawn_gateway(const struct options *o, int control)
+/* Where the next spaced would call. Through the directory, for paths of sockets are short. */
+static int listen_open(const char *dir)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	auto_fd int dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	snprintf(name.sun_path, sizeof(name.sun_path), "/proc/self/fd/%d/gateway", dir_fd);
+	if (dir_fd < 0 || fd < 0 || bind(fd, (struct sockaddr *)&name, sizeof(name)) < 0 ||
+	    listen(fd, BACKLOG) < 0)
+		die(dir);
+	return fd;
+}
+
+/* Puts fd at number to in the child, over whatever is there. */
+static void place(int fd, int to)
+{
+	if (fd == to ? fcntl(fd, F_SETFD, 0) < 0 : dup2(fd, to) < 0)
+		die("dup2");
+}
+
+static pid_t spawn_gateway(const struct options *o, int control, int listener)
 {
 	pid_t pid = fork();
 	if (pid)
@@ -151,19 +177,17 @@ static pid_t spawn_gateway(const struct options *o, int control)
 	sigset_t none;
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (control == CONTROL_FD)
-		fcntl(control, F_SETFD, 0);
-	else if (dup2(control, CONTROL_FD) < 0)
-		die("dup2");
-	proc_close_fds(CONTROL_FD + 1, NULL, 0);
+	int lifted = fcntl(listener, F_DUPFD, LISTEN_FD + 1); /* it may be in the other's place */
+	place(control, CONTROL_FD);
+	place(lifted, LISTEN_FD);
+	proc_close_fds(LISTEN_FD + 1, NULL, 0);
 	char *argv[] = {"space-egress", o->resolver ? "--resolver" : NULL,
 			(char *)(uintptr_t)o->resolver, NULL};
-	struct rlimit files = {.rlim_cur = 1024, .rlim_max = 4096}; /* as usual for a service */
+	struct rlimit files = {.rlim_cur = 1024, .rlim_max = 8192}; /* as spaced starts it */
 	setrlimit(RLIMIT_NOFILE, &files);
 	int program = open(o->gateway, O_RDONLY | O_CLOEXEC);
 	if (program < 0 || setgroups(0, NULL) < 0 || setgid(GATEWAY_UID) < 0 ||
-	    setuid(GATEWAY_UID) < 0)
+	    setuid(GATEWAY_UID) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		die(o->gateway);
 	fexecve(program, argv, environ); /* sanitizers read their options there */
 	die(o->gateway);
@@ -178,7 +202,8 @@ static void gateway_start(struct run *r)
 	struct err e = {0};
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		die("socketpair");
-	r->gateway = spawn_gateway(&r->options, pair[1]);
+	auto_fd int listener = listen_open(r->options.control);
+	r->gateway = spawn_gateway(&r->options, pair[1], listener);
 	close(pair[1]);
 	r->control = pair[0];
 	int room = 2 * MESSAGE_MAX;
@@ -205,9 +230,11 @@ static void gateway_start(struct run *r)
 
 static void control_close(struct run *r)
 {
-	if (r->control >= 0)
-		close(r->control);
+	if (r->control < 0)
+		return;
+	close(r->control);
 	r->control = -1;
+	say("control_closed", json_true());
 }
 
 /* Passes records on, and acknowledges all that were waiting with one message. */
@@ -226,16 +253,35 @@ static void control_read(struct run *r)
 		}
 		struct err e = {0};
 		auto_json json_t *message = doc_parse_json(text, (size_t)n, &e);
-		json_t *event = json_object_get(message, "event");
-		if (!event)
+		json_t *events = json_object_get(message, "events");
+		if (!message)
 			die_err(&e);
-		last = json_integer_value(json_object_get(message, "seq"));
-		say("record", json_incref(event));
+		if (!events) {
+			say("answer", json_incref(message));
+			continue;
+		}
+		last = json_integer_value(json_object_get(message, "seq")) +
+		       (json_int_t)json_array_size(events) - 1;
+		for (size_t i = 0; i < json_array_size(events); i++)
+			say("record", json_incref(json_array_get(events, i)));
 	}
 	if (!last || (r->options.hold && access(r->options.hold, F_OK) == 0))
 		return;
 	int n = snprintf(text, sizeof(text), "{\"type\":\"ack\",\"seq\":%lld}", (long long)last);
 	fd_send(r->control, text, (size_t)n, NULL, 0);
+}
+
+static void control_tell(struct run *r)
+{
+	auto_free char *text = NULL;
+	auto_fd int dir = open(r->options.control, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	size_t n = 0;
+	if (r->control < 0)
+		return;
+	if (dir < 0 || file_read_at(dir, "message", MESSAGE_MAX, &text, &n) < 0)
+		die("message");
+	if (fd_send(r->control, text, n, NULL, 0) < 0)
+		die("sending a message");
 }
 
 /* -- the command -- */
@@ -304,6 +350,8 @@ static void signals_read(struct run *r)
 	while (read(r->signals, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo == SIGUSR1)
 			control_close(r);
+		else if (info.ssi_signo == SIGUSR2)
+			control_tell(r);
 		else if (info.ssi_signo == SIGCHLD)
 			children_reap(r);
 		else
@@ -316,6 +364,7 @@ static void signals_open(struct run *r)
 	sigset_t set;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGUSR2);
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
@@ -352,6 +401,7 @@ static void parse(int argc, char **argv, struct options *o)
 	static const struct option known[] = {
 		{"gateway", required_argument, NULL, 'g'},
 		{"config", required_argument, NULL, 'c'},
+		{"control", required_argument, NULL, 'C'},
 		{"hold", required_argument, NULL, 'h'},
 		{"resolver", required_argument, NULL, 'r'},
 		{"resolv-conf", required_argument, NULL, 'R'},
@@ -364,6 +414,9 @@ static void parse(int argc, char **argv, struct options *o)
 			break;
 		case 'c':
 			o->config = optarg;
+			break;
+		case 'C':
+			o->control = optarg;
 			break;
 		case 'h':
 			o->hold = optarg;
@@ -379,9 +432,10 @@ static void parse(int argc, char **argv, struct options *o)
 		}
 	}
 	o->command = argv + optind;
-	if (!o->gateway || !o->config || !*o->command) {
-		fprintf(stderr, "usage: slot-run --gateway PROGRAM --config FILE [--hold FILE] "
-				"[--resolver ADDRESS:PORT] [--resolv-conf FILE] COMMAND…\n");
+	if (!o->gateway || !o->config || !o->control || !*o->command) {
+		fprintf(stderr,
+			"usage: slot-run --gateway PROGRAM --config FILE --control DIR "
+			"[--hold FILE] [--resolver ADDRESS:PORT] [--resolv-conf FILE] COMMAND…\n");
 		exit(2);
 	}
 }
@@ -405,8 +459,9 @@ int main(int argc, char **argv)
 	say("started", started);
 	run_loop(&r);
 
-	control_close(&r);
 	int status;
+	if (r.gateway > 0)
+		kill(r.gateway, SIGTERM);
 	if (r.gateway > 0 && waitpid(r.gateway, &status, 0) == r.gateway)
 		say("gateway_ended", json_integer(status));
 	slot_close(&r.slot);

@@ -38,6 +38,10 @@ class Authority:
         return self._sign(name, ["basicConstraints=critical,CA:TRUE,pathlen:0",
                                  "keyUsage=critical,keyCertSign"])
 
-    def server(self, name, hosts):
-        return self._sign(name, ["subjectAltName=" + ",".join("DNS:" + h for h in hosts),
+    def server(self, name, hosts, addresses=()):
+        names = [f"DNS:{h}" for h in hosts] + [f"IP:{a}" for a in addresses]
+        return self._sign(name, ["subjectAltName=" + ",".join(names),
                                  "extendedKeyUsage=serverAuth"])
+
+    def client(self, name):
+        return self._sign(name, ["extendedKeyUsage=clientAuth"])

@@ -8,8 +8,13 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+import conformance  # noqa: E402
 from lab import Lab, SLOT_RUN  # noqa: E402
 from world import World  # noqa: E402
+
+
+def pytest_configure(config):
+    conformance.register(config)
 
 
 def pytest_collection_modifyitems(items):
@@ -44,6 +49,11 @@ def lab(shared, world):
         server.script.clear()
     yield shared
     assert not shared.ended, "the gateway ended during the test"
+
+
+@pytest.fixture
+def host(world):
+    return f"Host: api.test:{world.port}".encode()
 
 
 @pytest.fixture

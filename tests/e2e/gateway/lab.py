@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gateway in a slot, and a guest's place behind it where tests make connections."""
+import errno
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import time
 
 from dnsserver import Answer, A, question
 from netns import Netns
@@ -27,29 +29,38 @@ class Failed(Exception):
 
 class Lab:
     def __init__(self, where, authority, policy, secrets=(), hold=False, resolver=None, netns=None,
-                 config=None):
+                 config=None, late=None, environment=None):
         self.authority = authority
         certificate, key = authority.intermediate("sandbox")
         self.config = config or {
             "type": "config", "sandbox": "test", "policy": policy, "secrets": list(secrets),
             "ca": {"certificates": certificate.read_text(), "key": key.read_text()}}
-        path, self.hold_path = where / "config.json", where / "hold"
-        path.write_text(json.dumps(self.config))
+        path, self.hold_path, self.where = where / "config.json", where / "hold", where
+        if late:
+            os.mkfifo(path)
+        else:
+            path.write_text(json.dumps(self.config))
         self.resolv_conf = where / "resolv.conf"
         self.resolv_conf.write_text(f"nameserver {RESOLVER}\n")
         self.hold(hold)
-        command = [SLOT_RUN, "--gateway", GATEWAY, "--config", path, "--hold", self.hold_path,
-                   "--resolv-conf", self.resolv_conf]
+        command = [SLOT_RUN, "--gateway", GATEWAY, "--config", path, "--control", where,
+                   "--hold", self.hold_path, "--resolv-conf", self.resolv_conf]
         if resolver:
             command += ["--resolver", resolver]
         if netns:
             command = ["nsenter", "--net=" + netns.path, *command]
+        self.answers = []
         self.records, self.ended, self.exit_status, self._started = [], False, None, None
+        self._closed = False
         self._changed = threading.Condition()
         self._process = subprocess.Popen([*map(str, command), "cat"], stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, text=True)
+                                         stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        if late:
+            with os.fdopen(self._open_fifo(path), "w") as fifo:
+                late(self._process.pid)
+                fifo.write(json.dumps(self.config))
         self._wait(lambda: self._started or self.ended)
         if not self._started or "failed" in self._started:
             self.close()
@@ -58,12 +69,30 @@ class Lab:
         self.command_pid = self._started["started"]["command"]
         self.guest = Netns(self.command_pid)
 
+    def _open_fifo(self, path):
+        """slot-run opens its end when it has started the gateway; when it has failed, nobody ever will."""
+        for _ in range(2000):
+            try:
+                fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+                os.set_blocking(fd, True)
+                return fd
+            except OSError as e:
+                if e.errno != errno.ENXIO or self._process.poll() is not None:
+                    break
+            time.sleep(0.005)
+        self.close()
+        raise Failed("slot-run does not read its configuration")
+
     def _read(self):
         for line in self._process.stdout:
             message = json.loads(line)
             with self._changed:
                 if "record" in message:
                     self.records.append(message["record"])
+                elif "answer" in message:
+                    self.answers.append(message["answer"])
+                elif "control_closed" in message:
+                    self._closed = True
                 elif "gateway_ended" in message:
                     self.ended, self.exit_status = True, message["gateway_ended"]
                 else:
@@ -102,6 +131,27 @@ class Lab:
 
     def end_control(self):
         self._process.send_signal(signal.SIGUSR1)
+        self._wait(lambda: self._closed)
+
+    def tell(self, message):
+        """Sends the gateway a message as spaced does; its answer."""
+        (self.where / "message").write_text(message if isinstance(message, str) else json.dumps(message))
+        had = len(self.answers)
+        self._process.send_signal(signal.SIGUSR2)
+        self._wait(lambda: len(self.answers) > had or self.ended)
+        return self.answers[had]
+
+    def set_policy(self, policy, **members):
+        answer = self.tell({"type": "policy", "policy": policy, **members})
+        assert answer == {"type": "policy", "ok": True}, answer
+
+    def call_gateway(self):
+        """A new control connection, as the next spaced makes it."""
+        return Control(self.where)
+
+    def wait(self, condition, timeout=TIMEOUT):
+        """Until the condition holds, which is looked at whenever the gateway has said something."""
+        self._wait(condition, timeout)
 
     def wait_ended(self):
         self._wait(lambda: self.ended)
@@ -129,6 +179,20 @@ class Lab:
     def peak_kib(self):
         status = pathlib.Path(f"/proc/{self.gateway_pid}/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0])
+
+    def slot_path(self):
+        """The slot's namespace, which slot-run holds open."""
+        held = pathlib.Path(f"/proc/{self._process.pid}/fd")
+        others = {os.readlink(f"/proc/{pid}/ns/net") for pid in ("self", self.command_pid, self._process.pid)}
+        return str(next(fd for fd in held.iterdir() if os.readlink(fd).startswith("net:[") and os.readlink(fd) not in others))
+
+    def counters(self):
+        """Packets that the slot's rules turned away so far, by reason."""
+        text = subprocess.run(["nsenter", f"--net={self.slot_path()}", "nft", "-j", "list", "counters"], check=True, capture_output=True)
+        found = {}
+        for counter in (item["counter"] for item in json.loads(text.stdout)["nftables"] if "counter" in item):
+            found[counter["name"]] = found.get(counter["name"], 0) + counter["packets"]
+        return found
 
     # -- the guest's side --
 
@@ -196,9 +260,48 @@ class Lab:
         """Runs curl in the guest's namespace, with its resolver and the node's CA."""
         return self.run("curl", "-sS", "--max-time", str(TIMEOUT), "--cacert", self.authority.pem, *args, **kwargs)
 
-    def run(self, *command, check=True):
+    def run(self, *command, check=True, **kwargs):
         return subprocess.run(["nsenter", "-t", str(self.command_pid), "-n", "-m", "-r", *map(str, command)],
-                              check=check, capture_output=True, text=True, timeout=60)
+                              check=check, capture_output=True, text=True, timeout=60, **kwargs)
+
+
+class Control:
+    """Plays the spaced that comes after one that died."""
+
+    def __init__(self, where):
+        self._more = []  # records of the last message that were not asked for
+        directory = os.open(where, os.O_PATH | os.O_DIRECTORY)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(TIMEOUT)
+        try:
+            self.socket.connect(f"/proc/self/fd/{directory}/gateway")
+        finally:
+            os.close(directory)
+
+    def read(self):
+        """The next message; None at the end."""
+        data = self.socket.recv(512 * 1024)
+        return json.loads(data) if data else None
+
+    def records(self, last):
+        """Record by record, up to the first that is `last` (a function judges)."""
+        found = []
+        while not found or not last(found[-1]["event"]):
+            if not self._more:
+                message = self.read()
+                assert message and message["type"] == "audit", message
+                self._more = [{"seq": seq, "event": event} for seq, event in enumerate(message["events"], message["seq"])]
+            found.append(self._more.pop(0))
+        return found
+
+    def acknowledge(self, seq):
+        self.socket.send(json.dumps({"type": "ack", "seq": seq}).encode())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
 
 
 class Response:
@@ -214,13 +317,13 @@ class Response:
 
 def read_all(sock):
     """Everything until the peer closes; a reset counts as a close."""
-    data = b""
+    chunks = []
     try:
         while chunk := sock.recv(65536):
-            data += chunk
+            chunks.append(chunk)
     except (ConnectionResetError, ssl.SSLError):
         pass
-    return data
+    return b"".join(chunks)
 
 
 def statuses(data):
@@ -232,3 +335,21 @@ def statuses(data):
         length = [int(l.split(b":")[1]) for l in head.split(b"\r\n") if l.lower().startswith(b"content-length:")]
         data = data[sum(length):]
     return found
+
+
+def attack(lab, world, data):
+    """Sends bytes on a TLS connection; all that comes back until the close. Nothing may have reached the server."""
+    with lab.tls("api.test", world.port) as sock:
+        sock.sendall(data)
+        answer = read_all(sock)
+    assert not world.https.requests, "the server saw it"
+    return answer
+
+
+def refused(lab, world, data, *status):
+    since = lab.mark()
+    answer = attack(lab, world, data)
+    codes = statuses(answer)
+    assert len(codes) == 1 and codes[0] in status
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == codes[0]
+    lab.wait_record("egress.deny", since, host="api.test", port=world.port)

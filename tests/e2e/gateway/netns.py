@@ -17,19 +17,19 @@ def _check(result, what):
 
 
 class Netns:
-    """A namespace that exists (of process `pid`) or, without, a new one with its loopback up."""
+    """A namespace that exists (of process `pid`, or at `path`) or, without, a new one with its loopback up."""
 
-    def __init__(self, pid=None):
-        self._pid = pid
+    def __init__(self, pid=None, path=None):
+        self._path = path or (f"/proc/{pid}/ns/net" if pid else None)
         self._pool = concurrent.futures.ThreadPoolExecutor(1, initializer=self._enter)
         self.path = self.call(lambda: f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net")
 
     def _enter(self):
-        if self._pid is None:
+        if self._path is None:
             _check(_libc.unshare(CLONE_NEWNET), "unshare")
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
             return
-        fd = os.open(f"/proc/{self._pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _check(_libc.setns(fd, CLONE_NEWNET), "setns")
         finally:

@@ -19,7 +19,7 @@ class World:
         self.wrong_name = Upstream(tls=self.outside.server("wrong", ["somebody-else.test"]))
         self.port, self.http_port = self.https.port, self.http.port
         self.secrets = [{"name": "API_TOKEN", "value": SECRET, "hosts": ["key.test", "both.test"],
-                         "placeholder": "sp_API_TOKEN_0123"}]
+                         "variables": {"API_TOKEN": "sp_API_TOKEN_0123"}}]
 
     def rule(self, host, port, scheme="https"):
         return {"host": host, "ports": [port], "scheme": scheme}
