@@ -21,6 +21,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <nftables/libnftables.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -127,34 +129,44 @@ static void cleanup_nft(struct nft_ctx **nft)
 		nft_ctx_free(*nft);
 }
 
-/* libnftables waits with select(), where a descriptor past FD_SETSIZE ends the process. While it
- * works, it is lent the lowest number. */
-struct loan {
-	int saved; /* what the number stood for; -1: nothing */
-	int flags;
+/*
+ * libnftables waits with select(), where a descriptor past FD_SETSIZE ends the process. It works in
+ * a thread with a table of descriptors of its own, in which the low numbers are free. (To free one
+ * for a moment in the table that all threads share would let another thread's file have it.)
+ */
+struct errand {
+	int (*run)(struct slot_counters *ret, struct err *e);
+	struct slot_counters *ret;
+	struct err *e;
+	int code;
 };
 
-static int borrow_number(struct loan *ret, struct err *e)
+static void *errand_thread(void *arg)
 {
-	*ret = (struct loan){.saved = -1, .flags = fcntl(STDIN_FILENO, F_GETFD)};
-	if (ret->flags < 0)
-		return 0;
-	ret->saved = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-	if (ret->saved < 0)
-		return err_sys(e, errno, "packet rules");
-	close(STDIN_FILENO);
-	return 0;
+	struct errand *a = arg;
+	if (close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_UNSHARE) < 0)
+		a->code = err_sys(a->e, errno, "packet rules: descriptors of their own");
+	else
+		a->code = a->run(a->ret, a->e);
+	return NULL;
 }
 
-static void cleanup_loan(struct loan *l)
+/* Signals stay with the caller's threads: their handlers want its descriptors. */
+static int errand_do(struct errand *a)
 {
-	if (l->saved < 0)
-		return;
-	if (dup3(l->saved, STDIN_FILENO, l->flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0)
-		abort();
-	close(l->saved);
+	sigset_t all, old;
+	pthread_t thread;
+	sigfillset(&all);
+	int r = pthread_sigmask(SIG_SETMASK, &all, &old);
+	if (r == 0) {
+		r = pthread_create(&thread, NULL, errand_thread, a);
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+	}
+	if (r != 0)
+		return err_sys(a->e, r, "packet rules: a thread");
+	pthread_join(thread, NULL);
+	return a->code;
 }
-#define auto_loan __attribute__((cleanup(cleanup_loan)))
 
 /* libnftables exits the process when it gets no netlink socket, so try first whether there is one.
  */
@@ -198,17 +210,18 @@ static void answer_without_limit(void)
 		fd_write_all(fd, "0", 1);
 }
 
+static int load(struct slot_counters *unused, struct err *e)
+{
+	(void)unused;
+	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
+	return nft ? nft_run(nft, slot_rules, e) : -e->code;
+}
+
 int rules_load(struct err *e)
 {
+	struct errand a = {.run = load, .e = e};
 	answer_without_limit();
-	auto_loan struct loan loan;
-	int r = borrow_number(&loan, e);
-	if (r < 0)
-		return r;
-	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
-	if (!nft)
-		return -e->code;
-	return nft_run(nft, slot_rules, e);
+	return errand_do(&a);
 }
 
 static uint64_t *counter_named(struct slot_counters *c, const char *name)
@@ -244,17 +257,13 @@ static int counters_add(const json_t *listing, struct slot_counters *c, struct e
 	return 0;
 }
 
-int rules_counters(struct slot_counters *ret, struct err *e)
+static int list_counters(struct slot_counters *ret, struct err *e)
 {
-	auto_loan struct loan loan;
-	int r = borrow_number(&loan, e);
-	if (r < 0)
-		return r;
 	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
 	if (!nft)
 		return -e->code;
 	nft_ctx_output_set_flags(nft, NFT_CTX_OUTPUT_JSON);
-	r = nft_run(nft, "list counters", e);
+	int r = nft_run(nft, "list counters", e);
 	if (r < 0)
 		return r;
 	const char *text = nft_ctx_get_output_buffer(nft);
@@ -267,4 +276,10 @@ int rules_counters(struct slot_counters *ret, struct err *e)
 		return err_prefix(e, "packet counters");
 	*ret = c;
 	return 0;
+}
+
+int rules_counters(struct slot_counters *ret, struct err *e)
+{
+	struct errand a = {.run = list_counters, .ret = ret, .e = e};
+	return errand_do(&a);
 }

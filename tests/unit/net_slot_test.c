@@ -9,7 +9,9 @@
 #include <libmnl/libmnl.h>
 #include <net/if.h>
 #include <net/route.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -478,6 +480,55 @@ static void a_process_with_many_descriptors_opens_slots(void **state)
 	setrlimit(RLIMIT_NOFILE, &old);
 }
 
+/* Opens and closes a file until told to stop; notes when a descriptor became another thing. */
+struct opener {
+	atomic_bool stop;
+	atomic_uint opened, lost;
+	ino_t inode;
+};
+
+static void *open_and_close(void *arg)
+{
+	struct opener *o = arg;
+	while (!o->stop) {
+		int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+		struct stat st;
+		for (int i = 0; i < 20; i++)
+			if (fstat(fd, &st) < 0 || st.st_ino != o->inode)
+				o->lost++;
+		close(fd);
+		o->opened++;
+	}
+	return NULL;
+}
+
+/* Workers of the same process write files meanwhile. */
+static void other_threads_keep_their_descriptors(void **state)
+{
+	need_root();
+	(void)state;
+	struct opener o = {0};
+	struct stat exe, before, after;
+	pthread_t thread;
+	assert_int_equal(stat("/proc/self/exe", &exe), 0);
+	assert_int_equal(fstat(STDIN_FILENO, &before), 0);
+	o.inode = exe.st_ino;
+	assert_int_equal(pthread_create(&thread, NULL, open_and_close, &o), 0);
+	for (int i = 0; i < 50; i++) {
+		struct slot s;
+		struct slot_counters counters;
+		open_slot(&s);
+		assert_int_equal(slot_counters(&s, &counters, NULL), 0);
+		slot_close(&s);
+	}
+	o.stop = true;
+	pthread_join(thread, NULL);
+	assert_int_not_equal(o.opened, 0);
+	assert_int_equal(o.lost, 0);
+	assert_int_equal(fstat(STDIN_FILENO, &after), 0);
+	assert_int_equal(before.st_ino, after.st_ino);
+}
+
 #define NAMESPACE_ID 7701
 
 /* Names the namespace, so that the kernel announces its end. */
@@ -568,6 +619,7 @@ int main(void)
 		cmocka_unit_test(opening_leaves_the_caller_at_home),
 		cmocka_unit_test(failing_to_open_leaves_nothing_behind),
 		cmocka_unit_test(a_process_with_many_descriptors_opens_slots),
+		cmocka_unit_test(other_threads_keep_their_descriptors),
 		cmocka_unit_test(a_closed_slot_is_gone),
 		cmocka_unit_test(a_slot_may_be_closed_in_parts),
 	};
