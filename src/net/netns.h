@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Visits of the calling thread to another network namespace. Sockets keep the one in which they
- * were made. */
+/*
+ * Work inside a network namespace, or with descriptors apart, done by a thread that ends with it:
+ * nothing has to be undone, and none of the caller's threads is ever anywhere else. Sockets keep
+ * the namespace in which they were made.
+ */
 #pragma once
 
 #include "base/err.h"
 
-struct netns_visit {
-	int home_fd;
-};
+#define NETNS_NEW -1 /* instead of a namespace: a new one */
 
-/* Enters the namespace behind fd. 0 or -errno; after failure the thread is where it was. */
-int netns_enter(int fd, struct netns_visit *ret, struct err *e);
+/* What is run; 0 or -errno with e set. */
+typedef int netns_work_fn(void *arg, struct err *e);
 
-/* Makes an empty namespace and enters it; the caller closes ret_fd. As above. */
-int netns_enter_new(int *ret_fd, struct netns_visit *ret, struct err *e);
+/* Runs work in the namespace behind fd, and returns what it returned. -errno with e set when the
+ * thread does not get there; work has not run then. e is not NULL. */
+int netns_run(int fd, netns_work_fn *work, void *arg, struct err *e);
 
-/* Returns home. Aborts when it can't: going on in a sandbox's namespace would be worse. */
-void netns_leave(struct netns_visit *v);
+/* A descriptor of the namespace that the calling thread is in, or -errno with e set. */
+int netns_own(struct err *e);
+
+/* Runs work where only standard input, output and error are open, and what it opens itself: its
+ * descriptors have low numbers, and no other thread sees them. As above. */
+int netns_run_apart(netns_work_fn *work, void *arg, struct err *e);

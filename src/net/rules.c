@@ -21,8 +21,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <nftables/libnftables.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -35,6 +33,7 @@
 #include "base/fd.h"
 #include "base/guest.h"
 #include "base/str.h"
+#include "net/netns.h"
 #include "net/tap.h"
 
 #define TEXT(x)  #x
@@ -129,45 +128,6 @@ static void cleanup_nft(struct nft_ctx **nft)
 		nft_ctx_free(*nft);
 }
 
-/*
- * libnftables waits with select(), where a descriptor past FD_SETSIZE ends the process. It works in
- * a thread with a table of descriptors of its own, in which the low numbers are free. (To free one
- * for a moment in the table that all threads share would let another thread's file have it.)
- */
-struct errand {
-	int (*run)(struct slot_counters *ret, struct err *e);
-	struct slot_counters *ret;
-	struct err *e;
-	int code;
-};
-
-static void *errand_thread(void *arg)
-{
-	struct errand *a = arg;
-	if (close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_UNSHARE) < 0)
-		a->code = err_sys(a->e, errno, "packet rules: descriptors of their own");
-	else
-		a->code = a->run(a->ret, a->e);
-	return NULL;
-}
-
-/* Signals stay with the caller's threads: their handlers want its descriptors. */
-static int errand_do(struct errand *a)
-{
-	sigset_t all, old;
-	pthread_t thread;
-	sigfillset(&all);
-	int r = pthread_sigmask(SIG_SETMASK, &all, &old);
-	if (r == 0) {
-		r = pthread_create(&thread, NULL, errand_thread, a);
-		pthread_sigmask(SIG_SETMASK, &old, NULL);
-	}
-	if (r != 0)
-		return err_sys(a->e, r, "packet rules: a thread");
-	pthread_join(thread, NULL);
-	return a->code;
-}
-
 /* libnftables exits the process when it gets no netlink socket, so try first whether there is one.
  */
 static int try_netlink(struct err *e)
@@ -210,7 +170,9 @@ static void answer_without_limit(void)
 		fd_write_all(fd, "0", 1);
 }
 
-static int load(struct slot_counters *unused, struct err *e)
+/* libnftables waits with select(), where a descriptor past FD_SETSIZE ends the process: what uses
+ * it runs apart, with low numbers. */
+static int load(void *unused, struct err *e)
 {
 	(void)unused;
 	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
@@ -219,9 +181,8 @@ static int load(struct slot_counters *unused, struct err *e)
 
 int rules_load(struct err *e)
 {
-	struct errand a = {.run = load, .e = e};
 	answer_without_limit();
-	return errand_do(&a);
+	return netns_run_apart(load, NULL, e);
 }
 
 static uint64_t *counter_named(struct slot_counters *c, const char *name)
@@ -257,7 +218,7 @@ static int counters_add(const json_t *listing, struct slot_counters *c, struct e
 	return 0;
 }
 
-static int list_counters(struct slot_counters *ret, struct err *e)
+static int list_counters(void *ret, struct err *e)
 {
 	__attribute__((cleanup(cleanup_nft))) struct nft_ctx *nft = nft_open(e);
 	if (!nft)
@@ -274,12 +235,11 @@ static int list_counters(struct slot_counters *ret, struct err *e)
 	r = counters_add(listing, &c, e);
 	if (r < 0)
 		return err_prefix(e, "packet counters");
-	*ret = c;
+	*(struct slot_counters *)ret = c;
 	return 0;
 }
 
 int rules_counters(struct slot_counters *ret, struct err *e)
 {
-	struct errand a = {.run = list_counters, .ret = ret, .e = e};
-	return errand_do(&a);
+	return netns_run_apart(list_counters, ret, e);
 }

@@ -23,11 +23,16 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
-void slot_close(struct slot *s)
+static void close_listeners(struct slot *s)
 {
 	close_fd(&s->dns_tcp_fd);
 	close_fd(&s->dns_udp_fd);
 	close_fd(&s->tcp_fd);
+}
+
+void slot_close(struct slot *s)
+{
+	close_listeners(s);
 	close_fd(&s->tap_fd);
 	close_fd(&s->netns_fd);
 }
@@ -60,8 +65,9 @@ static int gateway_socket(int type, uint16_t port, struct err *e)
 	return take_fd(fd);
 }
 
-static int open_sockets(struct slot *s, struct err *e)
+static int open_sockets(void *arg, struct err *e)
 {
+	struct slot *s = arg;
 	if ((s->tcp_fd = gateway_socket(SOCK_STREAM, SLOT_TCP_PORT, e)) < 0)
 		return s->tcp_fd;
 	if ((s->dns_udp_fd = gateway_socket(SOCK_DGRAM, SLOT_DNS_PORT, e)) < 0)
@@ -70,15 +76,18 @@ static int open_sockets(struct slot *s, struct err *e)
 	return s->dns_tcp_fd < 0 ? s->dns_tcp_fd : 0;
 }
 
-/* Fills the namespace that the thread is in. */
-static int furnish(struct slot *s, struct err *e)
+/* Fills a namespace that was just made. */
+static int furnish(void *arg, struct err *e)
 {
-	int r = tap_open(&s->tap_fd, e);
-	if (r == 0)
+	struct slot *s = arg;
+	int r = s->netns_fd = netns_own(e);
+	if (r >= 0)
+		r = tap_open(&s->tap_fd, e);
+	if (r >= 0)
 		r = rules_load(e);
-	if (r == 0)
+	if (r >= 0)
 		r = tap_set_up(e);
-	return r == 0 ? open_sockets(s, e) : r;
+	return r < 0 ? r : open_sockets(s, e);
 }
 
 int slot_open(struct slot *ret, struct err *e)
@@ -86,17 +95,25 @@ int slot_open(struct slot *ret, struct err *e)
 	struct err ignored;
 	e = e ? e : &ignored;
 	struct slot s = {-1, -1, -1, -1, -1};
-	struct netns_visit visit;
-	int r = netns_enter_new(&s.netns_fd, &visit, e);
-	if (r < 0)
-		return err_prefix(e, "network slot");
-	r = furnish(&s, e);
-	netns_leave(&visit);
+	int r = netns_run(NETNS_NEW, furnish, &s, e);
 	if (r < 0) {
 		slot_close(&s);
 		return err_prefix(e, "network slot");
 	}
 	*ret = s;
+	return 0;
+}
+
+int slot_listen(struct slot *s, struct err *e)
+{
+	struct err ignored;
+	e = e ? e : &ignored;
+	close_listeners(s);
+	int r = netns_run(s->netns_fd, open_sockets, s, e);
+	if (r < 0) {
+		close_listeners(s);
+		return err_prefix(e, "network slot");
+	}
 	return 0;
 }
 
@@ -111,17 +128,23 @@ static void notice_silence(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 }
 
+static int open_client(void *ret_fd, struct err *e)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return err_sys(e, errno, "a socket in the slot");
+	*(int *)ret_fd = fd;
+	return 0;
+}
+
 int slot_connect(const struct slot *s, uint16_t port, int *ret_fd)
 {
-	struct netns_visit visit;
-	int r = netns_enter(s->netns_fd, &visit, NULL);
+	struct err e;
+	int raw = -1;
+	int r = netns_run(s->netns_fd, open_client, &raw, &e);
 	if (r < 0)
 		return r;
-	auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	r = fd < 0 ? -errno : 0;
-	netns_leave(&visit);
-	if (r < 0)
-		return r;
+	auto_fd int fd = raw;
 
 	notice_silence(fd);
 	struct address a;
@@ -135,15 +158,14 @@ int slot_connect(const struct slot *s, uint16_t port, int *ret_fd)
 	return 0;
 }
 
+static int count(void *ret, struct err *e)
+{
+	return rules_counters(ret, e);
+}
+
 int slot_counters(const struct slot *s, struct slot_counters *ret, struct err *e)
 {
 	struct err ignored;
 	e = e ? e : &ignored;
-	struct netns_visit visit;
-	int r = netns_enter(s->netns_fd, &visit, e);
-	if (r < 0)
-		return r;
-	r = rules_counters(ret, e);
-	netns_leave(&visit);
-	return r;
+	return netns_run(s->netns_fd, count, ret, e);
 }

@@ -21,11 +21,14 @@ struct slot {
 	int dns_tcp_fd; /* listening, non-blocking: redirected TCP port 53 */
 };
 
-/* Makes one; the calling process must be single-threaded where namespaces count, and is back in its
-   own after the call (it aborts when it can't get back). 0, -errno with e set; nothing is left
-   behind on failure. */
+/* Makes one; no thread of the caller leaves its own namespace. 0, -errno with e set; nothing is
+   left behind on failure. */
 int slot_open(struct slot *ret, struct err *e);
 void slot_close(struct slot *s); /* closes what is still open (-1 is skipped) */
+
+/* Opens its three sockets for a gateway anew, for another gateway than the one that had them. Until
+   those are closed everywhere the addresses are in use. 0, or -errno with e set and none open. */
+int slot_listen(struct slot *s, struct err *e);
 
 /* A non-blocking TCP socket inside the slot, connecting to the guest's port. The caller owns
  * ret_fd. 0 or -errno. */

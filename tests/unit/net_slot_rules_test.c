@@ -203,10 +203,9 @@ static void a_gateway_that_is_gone_resets(void **state)
 
 static int slot_socket(const struct raw *t, int type)
 {
-	struct netns_visit visit;
-	assert_int_equal(netns_enter(t->slot.netns_fd, &visit, NULL), 0);
+	int home = visit(t->slot.netns_fd);
 	int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	netns_leave(&visit);
+	leave(home);
 	assert_true(fd >= 0);
 	return fd;
 }
@@ -493,11 +492,10 @@ static void flows_are_bounded(void **state)
 		while (read(t->slot.tap_fd, sink, sizeof(sink)) > 0)
 			;
 	}
-	struct netns_visit visit;
 	unsigned long flows = 0;
-	assert_int_equal(netns_enter(t->slot.netns_fd, &visit, NULL), 0);
+	int home = visit(t->slot.netns_fd);
 	FILE *f = fopen("/proc/sys/net/netfilter/nf_conntrack_count", "re");
-	netns_leave(&visit);
+	leave(home);
 	assert_non_null(f);
 	assert_int_equal(fscanf(f, "%lu", &flows), 1);
 	fclose(f);

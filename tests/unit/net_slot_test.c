@@ -110,13 +110,17 @@ static int stack_open(void **state)
 		return 0;
 	struct stack *t = calloc(1, sizeof(*t));
 	open_slot(&t->slot);
-	struct netns_visit visit;
-	assert_int_equal(netns_enter_new(&t->guest_fd, &visit, NULL), 0);
+	t->guest_fd = make_netns();
+	int home = visit(t->guest_fd);
 	auto_fd int tap = guest_interface();
-	netns_leave(&visit);
+	leave(home);
 	t->carrier = fork();
-	if (t->carrier == 0)
+	if (t->carrier == 0) {
+		close(t->slot.tcp_fd);
+		close(t->slot.dns_udp_fd);
+		close(t->slot.dns_tcp_fd);
 		carry_frames(tap, t->slot.tap_fd);
+	}
 	*state = t;
 	return 0;
 }
@@ -136,10 +140,9 @@ static int stack_close(void **state)
 
 static int guest_socket(const struct stack *t, int type)
 {
-	struct netns_visit visit;
-	assert_int_equal(netns_enter(t->guest_fd, &visit, NULL), 0);
+	int home = visit(t->guest_fd);
 	int fd = socket(AF_INET, type | SOCK_CLOEXEC, 0);
-	netns_leave(&visit);
+	leave(home);
 	struct timeval tv = {.tv_sec = DEADLINE_MS / 1000};
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)), 0);
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)), 0);
@@ -204,6 +207,35 @@ static void every_tcp_port_comes_to_the_gateway(void **state)
 		assert_original(gateway, targets[i].to, targets[i].port);
 		assert_talk(guest, gateway);
 		assert_talk(gateway, guest);
+	}
+}
+
+/* As for a gateway that takes the place of a dead one, whose connections linger. */
+static void the_next_gateway_gets_sockets_of_its_own(void **state)
+{
+	need_root();
+	struct stack *t = *state;
+	struct err e;
+	auto_fd int old = dup(t->slot.tcp_fd);
+	assert_int_equal(slot_listen(&t->slot, &e), -EADDRINUSE);
+	assert_int_equal(t->slot.tcp_fd, -1);
+	close(take_fd(old));
+	int gateway[3][2];
+	for (int i = 0; i < 3; i++) {
+		if (slot_listen(&t->slot, &e) < 0)
+			fail_msg("%d: %s", i, e.text);
+		auto_fd int web = guest_socket(t, SOCK_STREAM), dns = guest_socket(t, SOCK_STREAM);
+		assert_int_equal(dial(web, "1.2.3.4", 443), 0);
+		assert_int_equal(dial(dns, "8.8.8.8", 53), 0);
+		gateway[i][0] = accept_one(t->slot.tcp_fd);
+		gateway[i][1] = accept_one(t->slot.dns_tcp_fd);
+		assert_original(gateway[i][0], "1.2.3.4", 443);
+		assert_talk(web, gateway[i][0]);
+		assert_talk(dns, gateway[i][1]);
+	}
+	for (int i = 0; i < 3; i++) {
+		close(gateway[i][0]);
+		close(gateway[i][1]);
 	}
 }
 
@@ -608,6 +640,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		stack_test(every_tcp_port_comes_to_the_gateway),
+		stack_test(the_next_gateway_gets_sockets_of_its_own),
 		stack_test(one_source_port_reaches_three_destinations),
 		stack_test(dns_to_any_server_comes_to_the_gateway_and_back),
 		stack_test(one_socket_asks_two_servers),
