@@ -58,7 +58,9 @@ static bool nobody_listens(int r)
 static int connect_error(const struct cli *cli, int r, struct err *e)
 {
 	if (r == -EACCES || r == -EPERM)
-		return err_set(e, -r, "no permission for spaced's socket %s; run space as root",
+		return err_set(e, -r,
+			       "no permission for spaced's socket %s: it is another user's node; "
+			       "run space as that user, or set SPACE_RUN_DIR to your own",
 			       cli->socket_path);
 	return err_sys(e, -r, "cannot reach spaced at %s", cli->socket_path);
 }
@@ -129,7 +131,7 @@ static int spawn(const struct cli *cli, const char *log_path, pid_t *ret_pid, in
 		return err_set(e, ENOMEM, "out of memory");
 	int r = dir_make_all(cli->run_dir, 0755);
 	if (r < 0)
-		return err_sys(e, -r, "cannot make %s (are you root?)", cli->run_dir);
+		return err_sys(e, -r, "cannot make %s", cli->run_dir);
 	auto_fd int log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	auto_fd int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (log_fd < 0 || null_fd < 0)

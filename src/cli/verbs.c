@@ -10,6 +10,7 @@
 #include <sys/un.h>
 
 #include "base/cleanup.h"
+#include "base/dirs.h"
 #include "base/doc.h"
 #include "base/str.h"
 #include "cli/cli.h"
@@ -101,6 +102,9 @@ int cli_fail_usage(const struct verb *v, const struct err *e)
 
 int cli_init(struct cli *cli, struct err *e)
 {
+	int r = dirs_set(e);
+	if (r < 0)
+		return r;
 	const char *dir = getenv("SPACE_RUN_DIR");
 	cli->run_dir = dir && *dir ? dir : "/run/space";
 	int n = snprintf(cli->socket_path, sizeof(cli->socket_path), "%s/spaced.sock",
@@ -109,7 +113,7 @@ int cli_init(struct cli *cli, struct err *e)
 		return err_set(e, ENAMETOOLONG,
 			       "SPACE_RUN_DIR is too long for a socket's path: %.100s",
 			       cli->run_dir);
-	int r = uv_loop_init(&cli->loop);
+	r = uv_loop_init(&cli->loop);
 	return r < 0 ? err_sys(e, -r, "event loop") : 0;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/dirs.h"
 #include "base/doc.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -28,8 +29,10 @@
 #include "daemon/sandbox.h"
 #include "daemon/secrets.h"
 #include "daemon/template.h"
+#include "jail/userns.h"
 
 #define EXIT_SPACE   125
+#define USERNS_NOTE  "userns"          /* in the run directory */
 #define IDLE_EXIT_MS (10u * 60 * 1000) /* --auto: without a living sandbox for so long */
 #define COLLECT_MS   (3600u * 1000)    /* between looks at templates that nobody uses */
 #define FD_LIMIT     65536             /* open files that we ask for; a sandbox takes some ten */
@@ -38,6 +41,7 @@
 struct options {
 	bool automatic; /* started by `space` for a call */
 	bool verbose;
+	bool rootless;      /* another user than root called us */
 	const char *config; /* NULL: where it always is */
 	int ready_fd;       /* gets a byte when the API listens; -1: none */
 };
@@ -208,10 +212,14 @@ static int announce(const struct options *o, struct daemon *d, struct err *e)
 	return r;
 }
 
+static int note_userns(const struct paths *p, struct err *e)
+{
+	auto_free char *note = str_printf("%s/" USERNS_NOTE, p->run);
+	return note ? userns_write_note(note, e) : err_set(e, ENOMEM, "no memory");
+}
+
 static int serve(struct daemon *d, const struct options *o, struct err *e)
 {
-	if (geteuid() != 0)
-		return err_set(e, EPERM, "spaced needs root: it makes namespaces and taps");
 	int r = harden(e);
 	if (r == 0)
 		r = paths_init(&d->node.paths, e);
@@ -219,6 +227,10 @@ static int serve(struct daemon *d, const struct options *o, struct err *e)
 		r = config_load(&d->node.config, o->config ? o->config : d->node.paths.config, e);
 	if (r == 0)
 		r = take_lock(d, e);
+	if (r == 0 && o->rootless)
+		r = note_userns(&d->node.paths, e);
+	if (r == 0)
+		r = userns_ids(NODE_UIDS, NODE_UID_BASE, &d->node.uid_base, e);
 	if (r == 0)
 		r = open_node(&d->node, e);
 	if (r < 0)
@@ -289,15 +301,35 @@ static int parse_options(int argc, char **argv, struct options *o)
 	return o->ready_fd >= 0 ? fd_set_cloexec(o->ready_fd, true) : 0;
 }
 
+/* Another user than root is root in a user namespace from here on. */
+static int become_root(struct err *e)
+{
+	if (geteuid() == 0)
+		return 0;
+	int r = dirs_set(e);
+	if (r < 0)
+		return r;
+	const char *run = getenv("SPACE_RUN_DIR");
+	auto_free char *note = str_printf("%s/" USERNS_NOTE, run);
+	r = note ? dir_make_all(run, 0711) : -ENOMEM;
+	return r < 0 ? err_sys(e, -r, "can't make directory %s", run) : userns_enter(note, e);
+}
+
 int main(int argc, char **argv)
 {
 	struct options o;
+	struct err e;
+	const bool rootless = geteuid() != 0;
 	log_init("spaced", false);
 	doc_wipe_on_free();
 	if (argc > 1 && str_eq(argv[1], "--version"))
 		return puts("spaced " SPACE_VERSION) < 0;
 	if (argc > 1 && str_eq(argv[1], "--help"))
 		return fputs(help, stdout) < 0;
+	if (become_root(&e) < 0) {
+		log_error("%s", e.text);
+		return EXIT_SPACE;
+	}
 	if (argc > 1 && str_eq(argv[1], "doctor"))
 		return argc == 2 || (argc == 3 && str_eq(argv[2], "--json")) ? doctor(argc == 3)
 									     : usage();
@@ -305,6 +337,7 @@ int main(int argc, char **argv)
 		return images_command(argc - 2, argv + 2);
 	if (parse_options(argc, argv, &o) < 0)
 		return usage();
+	o.rootless = rootless;
 	log_init("spaced", o.verbose);
 	return run_daemon(&o);
 }

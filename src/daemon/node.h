@@ -16,8 +16,9 @@
 #define NODE_SANDBOXES_MAX 256 /* alive at once, with those that are kept ready */
 
 /* Each place (place.h) has two uids of its own, its monitor's and its gateway's; no account has
- * them. */
+ * them. From here on, where they are mapped. */
 #define NODE_UID_BASE 1900000000u
+#define NODE_UIDS     (2 * NODE_SANDBOXES_MAX)
 
 struct node {
 	uv_loop_t *loop;
@@ -37,6 +38,7 @@ struct node {
 	unsigned live;         /* sandboxes with processes */
 	unsigned starting;     /* of these, on their way to running; templates being built count too */
 	bool seat_taken[NODE_SANDBOXES_MAX];
+	uid_t uid_base; /* of NODE_UIDS */
 	bool closing; /* no new sandboxes */
 	/* Called when the last living sandbox is gone; may be NULL. */
 	void (*on_idle)(struct node *n);

@@ -165,7 +165,7 @@ const struct gateway_ops place_gateway_ops = {
 
 uid_t place_uid(const struct place *p, unsigned which)
 {
-	return NODE_UID_BASE + 2 * (uid_t)p->seat + which;
+	return p->node->uid_base + 2 * (uid_t)p->seat + which;
 }
 
 static int take_seat(struct place *p, struct err *e)

@@ -116,12 +116,12 @@ static void end_recorded(const json_t *record, const char *key, uid_t uid)
 		pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
 }
 
-void place_end_recorded(const json_t *record)
+void place_end_recorded(const struct node *n, const json_t *record)
 {
 	uint64_t seat;
 	if (doc_want_uint(record, "seat", 0, NODE_SANDBOXES_MAX - 1, &seat, NULL) < 0)
 		return;
-	uid_t uid = NODE_UID_BASE + 2 * (uid_t)seat;
+	uid_t uid = n->uid_base + 2 * (uid_t)seat;
 	end_recorded(record, "vmm", uid + PLACE_VMM_UID);
 	end_recorded(record, "gateway", uid + PLACE_GATEWAY_UID);
 }

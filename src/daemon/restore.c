@@ -128,16 +128,16 @@ static bool adopt(struct sandbox *sb, const json_t *detail, struct err *e)
 }
 
 /* Ends what its record says are its processes; the sweep that follows finds only monitors. */
-static void end_processes(const json_t *detail)
+static void end_processes(const struct node *n, const json_t *detail)
 {
 	const json_t *record = json_object_get(detail, "place");
 	if (record)
-		place_end_recorded(record);
+		place_end_recorded(n, record);
 }
 
 static void rest(struct sandbox *sb, const json_t *detail)
 {
-	end_processes(detail);
+	end_processes(sb->node, detail);
 	sb->state = SANDBOX_PAUSED;
 	if (!sb->paused_ms)
 		sb->paused_ms = sb->started_ms;
@@ -178,7 +178,7 @@ static bool revive(struct sandbox *sb, const json_t *detail, struct err *e)
 	if (whole)
 		rest(sb, detail);
 	else
-		end_processes(detail);
+		end_processes(sb->node, detail);
 	return whole;
 }
 

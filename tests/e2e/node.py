@@ -38,16 +38,18 @@ class Node:
     ready      how many prepared places spaced keeps; 0 where leftovers are counted
     config     more of its configuration
     templates  a directory that nodes share, for each of a new one takes a boot; None: its own
+    user       who runs it (rootless.User); None: root
     """
 
-    def __init__(self, root, ready=2, config=None, templates=None):
+    def __init__(self, root, ready=2, config=None, templates=None, user=None):
         self.root = pathlib.Path(root)
+        self.before = user.command if user else []
         self.state = self.root / "state"
         self.run_dir = self.root / "run"
         self.state.mkdir(mode=0o711)
         self.run_dir.mkdir(mode=0o711)
         for shared in ("images", "ca"):
-            (self.state / shared).symlink_to(IMAGES / shared)
+            (self.state / shared).symlink_to((user.images() if user else IMAGES) / shared)
         self.libexec = self.root / "libexec"
         self.libexec.mkdir(mode=0o755)
         for program in LIBEXEC.iterdir():
@@ -63,14 +65,16 @@ class Node:
             SPACE_LIBEXEC=str(self.libexec),
             SPACE_CONFIG=str(self.config),
         )
+        if user:
+            user.own(self.root)
 
     def popen(self, *args, env=None, **kw):
-        return subprocess.Popen([SPACE, *map(str, args)], env={**self.env, **(env or {})}, **kw)
+        return subprocess.Popen([*self.before, SPACE, *map(str, args)], env={**self.env, **(env or {})}, **kw)
 
     def space(self, *args, input=None, env=None, timeout=DEADLINE, stdin=None):
         """Runs space to its end; output as bytes."""
         return subprocess.run(
-            [SPACE, *map(str, args)],
+            [*self.before, SPACE, *map(str, args)],
             input=input,
             **({} if input is not None else {"stdin": stdin or subprocess.DEVNULL}),
             env={**self.env, **(env or {})},
@@ -259,12 +263,12 @@ _shared = []
 
 
 @contextlib.contextmanager
-def new_node(ready=2, config=None, templates=True):
+def new_node(ready=2, config=None, templates=True, user=None):
     """templates: those that are shared, else its own."""
     # Not pytest's tmp_path: a unix socket's path has 107 bytes.
     root = tempfile.mkdtemp(prefix="space-e2e.")
     os.chmod(root, 0o711)
-    node = Node(root, ready, config, shared_templates() if templates else None)
+    node = Node(root, ready, config, shared_templates() if templates and not user else None, user)
     try:
         yield node
     finally:
