@@ -16,6 +16,7 @@
 #include "base/doc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "egress/calls.h"
 #include "egress/gateway.h"
 
 #define CONTROL_FD 3
@@ -58,17 +59,35 @@ static int raise_files(struct err *e)
 
 static void usage(FILE *to)
 {
-	fprintf(to, "usage: space-egress [--resolver ADDRESS:PORT]\n"
-		    "The gateway of one sandbox; spaced starts it, with a control socket as "
-		    "descriptor 3\n"
-		    "and one that listens as 4.\n"
-		    "  --resolver ADDRESS:PORT  ask this DNS server instead of the system's\n");
+	fprintf(to,
+		"usage: space-egress [--resolver ADDRESS:PORT]\n"
+		"The gateway of one sandbox; spaced starts it, with a control socket as "
+		"descriptor 3\n"
+		"and one that listens as 4.\n"
+		"  --resolver ADDRESS:PORT  ask this DNS server instead of the system's\n"
+		"  --calls                  print the filter of its system calls, an instruction of "
+		"BPF a line\n");
+}
+
+/* For who starts it: it is confined before it runs. */
+static int print_calls(void)
+{
+	struct calls_filter f;
+	struct err e;
+	if (egress_calls(&f, &e) < 0) {
+		log_error("%s", e.text);
+		return 1;
+	}
+	int r = calls_print(&f, stdout);
+	calls_done(&f);
+	return r < 0;
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"resolver", required_argument, NULL, 'r'},
+		{"calls", no_argument, NULL, 'c'},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},
 		{0},
@@ -82,6 +101,8 @@ int main(int argc, char **argv)
 		case 'r':
 			resolver = optarg;
 			break;
+		case 'c':
+			return print_calls();
 		case 'h':
 			usage(stdout);
 			return 0;
