@@ -90,8 +90,12 @@ static int help_verb(struct cli *cli, const struct verb *self, int argc, char **
 }
 
 const struct verb verb_doctor = {
-	"doctor", "[--json]",    "tell what this host offers, what is missing, what to do",
-	no_flags, become_spaced, "Exits with 1 when sandboxes cannot run here.\n",
+	"doctor",
+	"[--json | --jail]",
+	"tell what this host offers, what is missing, what to do",
+	no_flags,
+	become_spaced,
+	"Exits with 1 when sandboxes cannot run here. --jail prints each step by which monitors and gateways are confined.\n",
 };
 
 const struct verb verb_image = {

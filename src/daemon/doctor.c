@@ -18,10 +18,12 @@
 #include "base/doc.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "daemon/gateway.h"
+#include "daemon/node.h"
 #include "daemon/paths.h"
 #include "image/image.h"
-#include "net/slot.h"
 #include "jail/userns.h"
+#include "net/slot.h"
 #include "vmm/vmm.h"
 
 #define QEMU_MIN 9 /* major version; frozen machines are restored as older ones can't */
@@ -206,4 +208,38 @@ int doctor(bool json)
 	check_tools(list);
 	check_limits(list);
 	return print(list, json);
+}
+
+static int print_jail(const char *whose, char *text, const struct err *why)
+{
+	if (!text) {
+		fprintf(stderr, "%s: %s\n", whose, why->text);
+		return 1;
+	}
+	printf("%s\n", whose);
+	for (const char *line = text; *line;) {
+		size_t n = strcspn(line, "\n");
+		printf("  %.*s\n", (int)n, line);
+		line += n + (line[n] == '\n');
+	}
+	free(text);
+	return 0;
+}
+
+int doctor_jail(void)
+{
+	struct vmm_probe host;
+	struct paths p;
+	struct err e = {0};
+	uid_t uid;
+	int failed = paths_init(&p, &e) < 0 || userns_ids(NODE_UIDS, NODE_UID_BASE, &uid, &e) < 0;
+	if (failed) {
+		fprintf(stderr, "spaced: %s\n", e.text);
+	} else {
+		vmm_probe(&host);
+		failed |= print_jail("monitor", vmm_jail_text(&host, uid, &e), &e);
+		failed |= print_jail("gateway", gateway_jail_text(&p, uid + 1, &e), &e);
+	}
+	paths_done(&p);
+	return failed;
 }

@@ -23,6 +23,7 @@
 #include "base/str.h"
 #include "daemon/words.h"
 #include "jail/jail.h"
+#include "jail/plan.h"
 
 #define MESSAGE_MAX (512 * 1024) /* bytes */
 #define RECEIVE_MAX (128 * 1024) /* bytes of what a gateway says */
@@ -368,6 +369,9 @@ static bool has_ended(const struct gateway *g, struct err *ret_how)
 		return false;
 	if (info.si_code == CLD_EXITED)
 		err_set(ret_how, EIO, "it exited with status %d", info.si_status);
+	else if (info.si_status == SIGSYS)
+		err_set(ret_how, EIO,
+			"it made a system call that it has no leave for, and was ended");
 	else
 		err_set(ret_how, EIO, "it was ended by signal %d", info.si_status);
 	return true;
@@ -556,27 +560,121 @@ static int call_gateway(struct gateway *g, const char *dir)
 	return connect(g->control, (struct sockaddr *)&name, sizeof(name)) < 0 ? -errno : 0;
 }
 
-static int spawn(struct gateway *g, uid_t uid, int peer, int listener, int words_fd, struct err *e)
+/* What a gateway's process sees: its program, the names and authorities that it asks and trusts,
+ * two devices. All else comes through its control socket. */
+static const struct jail_file gateway_files[] = {
+	{"/dev/null", JAIL_FILE_DEVICE},
+	{"/dev/urandom", JAIL_FILE_DEVICE},
+	{"/etc/resolv.conf", JAIL_FILE_OPTIONAL},
+	{"/etc/hosts", JAIL_FILE_OPTIONAL},
+	{"/etc/nsswitch.conf", JAIL_FILE_OPTIONAL},
+	{"/etc/host.conf", JAIL_FILE_OPTIONAL},
+	{"/usr/lib/ssl/openssl.cnf", JAIL_FILE_OPTIONAL},
+	{"/usr/lib/ssl/cert.pem", JAIL_FILE_OPTIONAL},
+	/* Links to files in the other two. */
+	{"/usr/lib/ssl/certs", JAIL_FILE_OPTIONAL},
+	{"/usr/share/ca-certificates", JAIL_FILE_OPTIONAL},
+	{"/usr/local/share/ca-certificates", JAIL_FILE_OPTIONAL},
+};
+
+#define CALLS_TEXT_MAX (256 * 1024)
+
+/* The system calls that the gateway's program says it makes, asked before anything else has had to
+ * do with it. Once for as long as its file is the same one. NULL with e set. */
+static const struct calls_filter *gateway_calls(const struct jail_program *program,
+						const char *path, struct err *e)
 {
-	auto_free char *path = str_printf("%s/space-egress", g->node->paths.libexec);
+	static const struct jail_program *asked;
+	static struct calls_filter filter;
+	const char *const argv[] = {path, "--calls", NULL};
+	auto_free char *text = NULL;
+	if (asked == program)
+		return &filter;
+	if (proc_output(argv, CALLS_TEXT_MAX, &text, e) < 0)
+		return NULL;
+	struct calls_filter now;
+	int r = calls_parse(text, &now);
+	if (r < 0) {
+		err_sys(e, -r, "the system calls of %s", path);
+		return NULL;
+	}
+	calls_done(&filter);
+	filter = now;
+	asked = program;
+	return &filter;
+}
+
+int gateway_jail_make(struct gateway_jail *ret, const struct paths *paths, struct err *e)
+{
+	auto_free char *path = str_printf("%s/space-egress", paths->libexec);
 	if (!path)
 		return err_set(e, ENOMEM, "no memory");
-	const char *const argv[] = {path, NULL};
-	const struct jail_fd fds[] = {{.from = peer, .to = CONTROL_FD},
-				      {.from = listener, .to = LISTEN_FD}};
-	const struct jail_spec spec = {
+	const struct jail_program *program = jail_program(path, e);
+	const struct calls_filter *filter = program ? gateway_calls(program, path, e) : NULL;
+	if (!filter)
+		return -(e->code ? e->code : EIO);
+	size_t count;
+	struct jail_file *files = jail_program_files(
+		program, gateway_files, sizeof(gateway_files) / sizeof(gateway_files[0]), &count);
+	if (!files)
+		return err_set(e, ENOMEM, "no memory");
+	*ret = (struct gateway_jail){.files = files, .argv = {take_ptr(path), NULL}};
+	ret->spec = (struct jail_spec){
 		.name = "space-egress",
-		.argv = argv,
-		.fds = fds,
-		.nfds = 2,
-		.stdout_fd = words_fd,
-		.uid = uid,
+		.argv = ret->argv,
+		.stdout_fd = -1,
 		.netns_fd = -1,
 		.outlives_parent = true,
 		.own_pid = true,
 		.own_mount = true,
+		.files = files,
+		.nfiles = count,
+		.filter = filter,
 	};
-	int r = jail_spawn(&spec, &g->who.pid, &g->pidfd, e);
+	return 0;
+}
+
+void gateway_jail_done(struct gateway_jail *jail)
+{
+	free((char *)jail->argv[0]);
+	free(jail->files);
+}
+
+char *gateway_jail_text(const struct paths *paths, uid_t uid, struct err *e)
+{
+	const struct jail_fd fds[] = {{.to = CONTROL_FD}, {.to = LISTEN_FD}};
+	struct gateway_jail jail;
+	struct jail_plan plan;
+	char *text = NULL;
+	if (gateway_jail_make(&jail, paths, e) < 0)
+		return NULL;
+	jail.spec.fds = fds;
+	jail.spec.nfds = 2;
+	jail.spec.uid = uid;
+	if (jail_plan_make(&jail.spec, &plan, e) == 0) {
+		text = jail_plan_text(&plan);
+		if (!text)
+			err_set(e, ENOMEM, "no memory");
+		jail_plan_done(&plan);
+	}
+	gateway_jail_done(&jail);
+	return text;
+}
+
+static int spawn(struct gateway *g, uid_t uid, int peer, int listener, int words_fd, struct err *e)
+{
+	const struct jail_fd fds[] = {{.from = peer, .to = CONTROL_FD},
+				      {.from = listener, .to = LISTEN_FD}};
+	struct gateway_jail jail;
+	int r = gateway_jail_make(&jail, &g->node->paths, e);
+	if (r < 0)
+		return r;
+	jail.spec.fds = fds;
+	jail.spec.nfds = 2;
+	jail.spec.stdout_fd = words_fd;
+	jail.spec.uid = uid;
+	r = jail_spawn(&jail.spec, &g->who.pid, &g->pidfd, e);
+	gateway_jail_done(&jail);
 	if (r < 0)
 		return r;
 	g->child = true;

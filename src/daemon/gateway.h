@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "daemon/node.h"
+#include "jail/jail.h"
 #include "net/slot.h"
 
 struct gateway;
@@ -31,6 +32,21 @@ struct gateway_ops {
 	   May be NULL. */
 	void (*recorded)(void *user, const json_t *event);
 };
+
+/* What a gateway's process sees and may do: all that it is started with but descriptors and uid. */
+struct gateway_jail {
+	struct jail_spec spec;
+	struct jail_file *files;
+	const char *argv[2];
+};
+
+/* 0 with ret to be released, or -errno with e set. */
+int gateway_jail_make(struct gateway_jail *ret, const struct paths *paths, struct err *e);
+void gateway_jail_done(struct gateway_jail *jail);
+
+/* How a gateway of that uid is confined: each step of a start as a line. A heap string; NULL with e
+   set. */
+char *gateway_jail_text(const struct paths *paths, uid_t uid, struct err *e);
 
 /* why NULL: it obeys from now on; code EINVAL: it refused, and all is as it was; EPIPE: it is gone
    (exited() follows), also because it did not answer in time. */

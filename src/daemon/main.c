@@ -58,6 +58,7 @@ static const char help[] =
 	"usage: spaced [--auto] [--config FILE] [--ready-fd N] [--verbose]\n"
 	"                                                    serve the API on the node's unix socket\n"
 	"       spaced doctor [--json]                       what this host offers, what is missing\n"
+	"       spaced doctor --jail                         how monitors and gateways are confined\n"
 	"       spaced image build NAME [--force] | ls [--json] | rm NAME\n"
 	"       spaced --version | --help\n";
 
@@ -330,6 +331,8 @@ int main(int argc, char **argv)
 		log_error("%s", e.text);
 		return EXIT_SPACE;
 	}
+	if (argc == 3 && str_eq(argv[1], "doctor") && str_eq(argv[2], "--jail"))
+		return doctor_jail();
 	if (argc > 1 && str_eq(argv[1], "doctor"))
 		return argc == 2 || (argc == 3 && str_eq(argv[2], "--json")) ? doctor(argc == 3)
 									     : usage();

@@ -31,8 +31,10 @@
 #include "base/proc.h"
 #include "base/str.h"
 #include "jail/jail.h"
+#include "jail/plan.h"
 #include "vmm/qemu_args.h"
 #include "vmm/qemu_dir.h"
+#include "vmm/qemu_jail.h"
 #include "vmm/qemu_setup.h"
 #include "vmm/qemu_state.h"
 
@@ -146,7 +148,8 @@ static void close_handles(struct vmm *v)
 /* To GONE: the process has ended. A worker thread may still be at it; exited() waits for it. */
 static void bury(struct vmm *v)
 {
-	static const char *const names[] = {QEMU_NAME_MEMORY, QEMU_NAME_STATE, QEMU_NAME_ROOT};
+	static const char *const names[] = {QEMU_NAME_MEMORY, QEMU_NAME_STATE, QEMU_NAME_ROOT,
+					    QEMU_NAME_KERNEL, QEMU_NAME_INITRAMFS};
 
 	if (v->qmp.user)
 		qmp_client_read(&v->qmp); /* for a last SHUTDOWN event */
@@ -361,6 +364,53 @@ static uint64_t largest_file(const struct vmm_config *config)
 	return (uint64_t)st.st_size;
 }
 
+/* What a monitor inherits; -1: it has none of that. */
+struct inherited {
+	int control, console, dir, first, scratch, tap, kvm;
+};
+
+static void jail_fill(struct jail_spec *spec, struct jail_fd fds[static 7],
+		      const struct inherited *in)
+{
+	size_t n = 0;
+
+	fds[n++] = (struct jail_fd){.from = in->control, .to = QEMU_FD_CONTROL};
+	fds[n++] = (struct jail_fd){.from = in->console, .to = QEMU_FD_CONSOLE};
+	fds[n++] = (struct jail_fd){.from = in->dir, .to = QEMU_FD_DIR, .tree = true};
+	fds[n++] = (struct jail_fd){.from = in->first, .to = QEMU_FD_FIRST};
+	fds[n++] = (struct jail_fd){.from = in->scratch, .to = QEMU_FD_SCRATCH};
+	if (in->tap >= 0)
+		fds[n++] = (struct jail_fd){.from = in->tap, .to = QEMU_FD_TAP};
+	if (in->kvm >= 0)
+		fds[n++] = (struct jail_fd){.from = in->kvm, .to = QEMU_FD_KVM};
+	spec->fds = fds;
+	spec->nfds = n;
+}
+
+static int spawn_jailed(struct vmm *v, const struct vmm_config *config, const struct inherited *in,
+			int stderr_fd, struct err *e)
+{
+	struct jail_fd fds[7];
+	struct qemu_jail jail;
+	struct qemu_args args;
+	int rc = qemu_args_build(&v->host, config, &args, e);
+
+	if (rc < 0)
+		return rc;
+	rc = qemu_jail_make(&jail, (const char *const *)args.argv, v->host.accel, e);
+	if (rc == 0) {
+		jail_fill(&jail.spec, fds, in);
+		jail.spec.stdout_fd = stderr_fd;
+		jail.spec.uid = config->uid;
+		jail.spec.file_bytes_max = largest_file(config);
+		jail.spec.netns_fd = config->netns_fd;
+		rc = jail_spawn(&jail.spec, &v->who.pid, &v->pidfd, e);
+		qemu_jail_done(&jail);
+	}
+	qemu_args_done(&args);
+	return rc;
+}
+
 static int spawn(struct vmm *v, const struct vmm_config *config, int first, int stderr_fd,
 		 struct err *e)
 {
@@ -370,45 +420,47 @@ static int spawn(struct vmm *v, const struct vmm_config *config, int first, int 
 	auto_fd int console = qemu_dir_listen(v->dir_fd, QEMU_NAME_CONSOLE, e);
 	if (console < 0)
 		return console;
-	struct jail_fd fds[7] = {
-		{control, QEMU_FD_CONTROL},
-		{console, QEMU_FD_CONSOLE},
-		{v->dir_fd, QEMU_FD_DIR},
-		{first, QEMU_FD_FIRST},
-		{config->scratch_fd, QEMU_FD_SCRATCH},
-	};
-	struct qemu_args args;
-	size_t nfds = 5;
 	auto_fd int kvm = -1;
-	int rc;
-
-	if (config->tap_fd >= 0)
-		fds[nfds++] = (struct jail_fd){config->tap_fd, QEMU_FD_TAP};
 	if (v->host.accel == VMM_KVM) {
 		kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
 		if (kvm < 0)
 			return err_sys(e, errno, "/dev/kvm");
-		fds[nfds++] = (struct jail_fd){kvm, QEMU_FD_KVM};
 	}
-	rc = qemu_args_build(&v->host, config, &args, e);
-	if (rc < 0)
-		return rc;
-	const struct jail_spec spec = {
-		.name = "QEMU",
-		.argv = (const char *const *)args.argv,
-		.fds = fds,
-		.nfds = nfds,
-		.stdout_fd = stderr_fd,
-		.uid = config->uid,
-		.file_bytes_max = largest_file(config),
-		.netns_fd = config->netns_fd,
-		.own_pid = true,
-		.own_mount = true,
-		.outlives_parent = true,
+	const struct inherited in = {
+		.control = control,
+		.console = console,
+		.dir = v->dir_fd,
+		.first = first,
+		.scratch = config->scratch_fd,
+		.tap = config->tap_fd,
+		.kvm = kvm,
 	};
-	rc = jail_spawn(&spec, &v->who.pid, &v->pidfd, e);
-	qemu_args_done(&args);
-	return rc;
+	return spawn_jailed(v, config, &in, stderr_fd, e);
+}
+
+char *vmm_jail_text(const struct vmm_probe *host, uid_t uid, struct err *e)
+{
+	const char *const argv[] = {QEMU_BINARY, NULL};
+	const struct inherited in = {.kvm = host->accel == VMM_KVM ? 0 : -1};
+	struct jail_fd fds[7];
+	struct qemu_jail jail;
+	struct jail_plan plan;
+	char *text = NULL;
+
+	if (qemu_jail_make(&jail, argv, host->accel, e) < 0)
+		return NULL;
+	jail_fill(&jail.spec, fds, &in);
+	jail.spec.uid = uid;
+	jail.spec.netns_fd = 0; /* a slot's */
+	jail.spec.file_bytes_max = largest_file(&(struct vmm_config){.scratch_fd = -1});
+	if (jail_plan_make(&jail.spec, &plan, e) == 0) {
+		text = jail_plan_text(&plan);
+		if (!text)
+			err_set(e, ENOMEM, "no memory");
+		jail_plan_done(&plan);
+	}
+	qemu_jail_done(&jail);
+	return text;
 }
 
 int qemu_open_proc(struct vmm *v, struct err *e)

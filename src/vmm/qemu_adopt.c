@@ -30,6 +30,7 @@
 #define ADOPT_DEADLINE_MS 10000
 #define DEATH_DEADLINE_MS 5000  /* for a killed process to be gone */
 #define SWEEPS_MAX        10    /* until one finds nothing */
+#define DIRECTORIES_DEPTH 4     /* of a monitor's below what is swept */
 #define STATUS_MAX        65536 /* of /proc/PID/status */
 
 static void cleanup_dir(DIR **d)
@@ -151,29 +152,96 @@ static bool is_path_only(int proc_fd)
 	return line && sscanf(line, "\nflags: %o", &flags) == 1 && (flags & O_PATH);
 }
 
-/* below: a path with a slash at its end. */
-static bool is_monitor(int proc_fd, const char *below)
+/* The directories of monitors: theirs is a mount of its own, which has no path of ours. */
+struct directories {
+	struct {
+		dev_t dev;
+		ino_t inode;
+	} * ids;
+	size_t count, room;
+	const char *below; /* a path with a slash at its end, for those that were started with a
+			      directory of ours */
+};
+
+static int directories_add(struct directories *d, const struct stat *st)
+{
+	if (d->count == d->room) {
+		size_t room = d->room ? 2 * d->room : 64;
+		void *more = reallocarray(d->ids, room, sizeof(*d->ids));
+
+		if (!more)
+			return -ENOMEM;
+		d->ids = more;
+		d->room = room;
+	}
+	d->ids[d->count].dev = st->st_dev;
+	d->ids[d->count].inode = st->st_ino;
+	d->count++;
+	return 0;
+}
+
+/* All below fd, which is taken over. What vanishes meanwhile is nobody's. */
+static int directories_find(struct directories *d, int fd, int depth)
+{
+	auto_dir DIR *dir = fdopendir(fd);
+	const struct dirent *entry;
+	int rc = 0;
+
+	if (!dir) {
+		rc = -errno;
+		close(fd);
+		return rc;
+	}
+	while (rc == 0 && (entry = readdir(dir))) {
+		struct stat st;
+
+		if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..") ||
+		    fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISDIR(st.st_mode))
+			continue;
+		rc = directories_add(d, &st);
+		if (rc < 0 || depth == 1)
+			continue;
+		int sub = openat(dirfd(dir), entry->d_name,
+				 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (sub >= 0)
+			rc = directories_find(d, sub, depth - 1);
+	}
+	return rc;
+}
+
+static bool directories_have(const struct directories *d, const struct stat *st)
+{
+	for (size_t i = 0; i < d->count; i++)
+		if (d->ids[i].dev == st->st_dev && d->ids[i].inode == st->st_ino)
+			return true;
+	return false;
+}
+
+static bool is_monitor(int proc_fd, const struct directories *d)
 {
 	char name[32], path[PATH_MAX];
+	struct stat st;
 	ssize_t n;
 
 	snprintf(name, sizeof(name), "fd/%d", QEMU_FD_DIR);
 	n = readlinkat(proc_fd, name, path, sizeof(path) - 1);
-	if (n <= 0)
+	if (n <= 0 || !is_path_only(proc_fd) || !is_of_a_user(proc_fd))
 		return false;
 	path[n] = '\0';
-	return str_starts(path, below) && is_path_only(proc_fd) && is_of_a_user(proc_fd);
+	return str_starts(path, d->below) ||
+	       (fstatat(proc_fd, name, &st, 0) == 0 && directories_have(d, &st));
 }
 
 /* 1 when it was one and is gone now. */
-static int end_monitor(int proc, const char *pid_text, const char *below)
+static int end_monitor(int proc, const char *pid_text, const struct directories *d)
 {
 	pid_t pid = (pid_t)strtol(pid_text, NULL, 10);
 	struct pollfd p = {.events = POLLIN};
 
 	auto_fd int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	auto_fd int dir = openat(proc, pid_text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (pidfd < 0 || dir < 0 || !is_monitor(dir, below))
+	if (pidfd < 0 || dir < 0 || !is_monitor(dir, d))
 		return 0;
 	if (syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0)
 		return errno == ESRCH ? 0 : -errno;
@@ -192,7 +260,7 @@ static bool is_kept(const char *pid_text, const pid_t *keep, size_t nkeep)
 }
 
 /* How many were ended. */
-static int sweep_once(const char *below, const pid_t *keep, size_t nkeep)
+static int sweep_once(const struct directories *dirs, const pid_t *keep, size_t nkeep)
 {
 	auto_dir DIR *proc = opendir("/proc");
 	const struct dirent *d;
@@ -203,7 +271,7 @@ static int sweep_once(const char *below, const pid_t *keep, size_t nkeep)
 	while ((d = readdir(proc))) {
 		if (!isdigit((unsigned char)d->d_name[0]) || is_kept(d->d_name, keep, nkeep))
 			continue;
-		int rc = end_monitor(dirfd(proc), d->d_name, below);
+		int rc = end_monitor(dirfd(proc), d->d_name, dirs);
 		if (rc < 0)
 			return rc;
 		count += rc;
@@ -221,10 +289,15 @@ int vmm_sweep(const char *parent, const pid_t *keep, size_t nkeep, struct err *e
 		return 0;
 	if (!below)
 		return err_sys(e, errno, "%s", parent);
+	struct directories dirs = {.below = below};
+	int fd = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || directories_find(&dirs, fd, DIRECTORIES_DEPTH) < 0)
+		rc = fd < 0 ? -errno : -EIO;
 	/* One that was being started when its starter died may show only now. */
 	for (int i = 0; rc > 0 && i < SWEEPS_MAX; i++) {
-		rc = sweep_once(below, keep, nkeep);
+		rc = sweep_once(&dirs, keep, nkeep);
 		total += rc > 0 ? rc : 0;
 	}
+	free(dirs.ids);
 	return rc < 0 ? err_sys(e, -rc, "ending monitors without an owner") : total;
 }

@@ -17,8 +17,10 @@
 #include "base/cleanup.h"
 #include "base/doc.h"
 #include "base/str.h"
+#include "jail/jail.h"
 #include "vmm/qemu.h"
 #include "vmm/qemu_dir.h"
+#include "vmm/qemu_jail.h"
 #include "vmm/qemu_setup.h"
 #include "vmm/qemu_state.h"
 
@@ -70,6 +72,8 @@ void qemu_call_finish(struct vmm *v, const struct err *why)
 	if (c.kind == CALL_BOOT || c.kind == CALL_RESTORE) {
 		qemu_dir_remove(v->dir_fd, QEMU_NAME_ROOT);
 		qemu_dir_remove(v->dir_fd, QEMU_NAME_STATE);
+		qemu_dir_remove(v->dir_fd, QEMU_NAME_KERNEL);
+		qemu_dir_remove(v->dir_fd, QEMU_NAME_INITRAMFS);
 	}
 	c.done(c.user, why);
 }
@@ -189,14 +193,15 @@ static int send_setup(struct vmm *v, const struct qemu_setup *s)
 	return rc;
 }
 
-/* Which root QEMU is to open: NULL is the name in its directory. */
+/* Which root QEMU is to open: NULL is the name in its directory. One of another filesystem is shown
+ * in a place that its jail has for that. */
 static int place_root(const struct vmm *v, const struct vmm_machine *machine, const char **ret_root,
 		      struct err *e)
 {
 	int rc = qemu_dir_link(v->dir_fd, machine->root, QEMU_NAME_ROOT, e);
 
-	*ret_root = rc == -EXDEV ? machine->root : NULL;
-	return rc == -EXDEV ? 0 : rc;
+	*ret_root = rc == -EXDEV ? QEMU_PLACE_ROOT : NULL;
+	return rc == -EXDEV ? jail_show(v->pidfd, machine->root, QEMU_PLACE_ROOT, e) : rc;
 }
 
 static int waiting_check(const struct vmm *v, bool boots, struct err *e)
@@ -238,6 +243,10 @@ int qemu_boot(struct vmm *v, const struct vmm_machine *machine, const struct vmm
 
 	if (rc == 0)
 		rc = place_root(v, machine, &root, e);
+	if (rc == 0)
+		rc = qemu_dir_bring(v->dir_fd, kernel->kernel, QEMU_NAME_KERNEL, e);
+	if (rc == 0)
+		rc = qemu_dir_bring(v->dir_fd, kernel->initramfs, QEMU_NAME_INITRAMFS, e);
 	if (rc < 0)
 		return rc;
 	int base = qemu_dir_make_zeroes(v->dir_fd, QEMU_NAME_MEMORY, machine->ram_bytes, e);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/sparse.h"
 
 #define BACKLOG 4
 
@@ -63,6 +64,20 @@ int qemu_dir_link(int dir, const char *path, const char *name, struct err *e)
 	if (linkat(AT_FDCWD, path, dir, name, AT_SYMLINK_FOLLOW) == 0)
 		return 0;
 	return errno == EXDEV ? -EXDEV : err_sys(e, errno, "%s for the monitor", path);
+}
+
+int qemu_dir_bring(int dir, const char *path, const char *name, struct err *e)
+{
+	int rc = qemu_dir_link(dir, path, name, e);
+
+	if (rc != -EXDEV)
+		return rc;
+	auto_fd int from = open(path, O_RDONLY | O_CLOEXEC);
+	auto_fd int to = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0400);
+	rc = from < 0 || to < 0 ? -errno : sparse_copy(from, to);
+	if (rc == 0 && fchmod(to, 0444) < 0)
+		rc = -errno;
+	return rc < 0 ? err_sys(e, -rc, "a copy of %s for the monitor", path) : 0;
 }
 
 int qemu_dir_make_zeroes(int dir, const char *name, uint64_t size, struct err *e)

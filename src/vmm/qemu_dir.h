@@ -26,6 +26,9 @@ int qemu_dir_connect(int dir, const char *name, struct err *e);
  * -errno. */
 int qemu_dir_link(int dir, const char *path, const char *name, struct err *e);
 
+/* The same, or a copy that everybody may read where it can't be linked. 0 or -errno with e set. */
+int qemu_dir_bring(int dir, const char *path, const char *name, struct err *e);
+
 /* Makes an empty file of size bytes that everybody may read; read-only descriptor. */
 int qemu_dir_make_zeroes(int dir, const char *name, uint64_t size, struct err *e);
 

@@ -2,6 +2,7 @@
 /* What QEMU said last and how it ended, as one line for a person. It may have been taken over by
  * its guest: printable ASCII, and not much of it. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -68,6 +69,11 @@ static void explain_exit(const struct vmm *v, struct err *why)
 	else if (v->status >= 0 && WIFEXITED(v->status))
 		err_set(why, EIO, "QEMU failed with status %d%s%s", WEXITSTATUS(v->status), sep,
 			words);
+	else if (v->status >= 0 && WTERMSIG(v->status) == SIGSYS)
+		err_set(why, EIO,
+			"QEMU made a system call that it has no leave for, and was ended (its guest may have taken "
+			"it over)%s%s",
+			sep, words);
 	else if (v->status >= 0)
 		err_set(why, EIO, "QEMU was killed by signal %d (%s)%s%s", WTERMSIG(v->status),
 			strsignal(WTERMSIG(v->status)), sep, words);

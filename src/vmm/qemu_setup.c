@@ -115,7 +115,8 @@ static int put_kernel(struct qemu_setup *s, const struct vmm_probe *host,
 		      const struct vmm_kernel *kernel)
 {
 	auto_buf struct buf line;
-	auto_free char *text = NULL;
+	auto_free char *text = NULL, *elf = in_dir(QEMU_NAME_KERNEL),
+		       *initramfs = in_dir(QEMU_NAME_INITRAMFS);
 	int rc;
 
 	buf_init(&line, QEMU_CMDLINE_MAX);
@@ -128,11 +129,11 @@ static int put_kernel(struct qemu_setup *s, const struct vmm_probe *host,
 	if (rc < 0)
 		return rc;
 	text = str_printf("%.*s", (int)line.len, (const char *)line.data);
-	if (!text)
+	if (!text || !elf || !initramfs)
 		return -ENOMEM;
-	rc = put_set_str(s, "kernel", kernel->kernel);
+	rc = put_set_str(s, "kernel", elf);
 	if (rc == 0)
-		rc = put_set_str(s, "initrd", kernel->initramfs);
+		rc = put_set_str(s, "initrd", initramfs);
 	return rc < 0 ? rc : put_set_str(s, "append", text);
 }
 

@@ -9,9 +9,11 @@
 #include "vmm/vmm.h"
 
 /* Names in the monitor's directory. */
-#define QEMU_NAME_MEMORY "memory"
-#define QEMU_NAME_STATE  "state"
-#define QEMU_NAME_ROOT   "root"
+#define QEMU_NAME_MEMORY    "memory"
+#define QEMU_NAME_STATE     "state"
+#define QEMU_NAME_ROOT      "root"
+#define QEMU_NAME_KERNEL    "kernel"
+#define QEMU_NAME_INITRAMFS "initramfs"
 
 #define QEMU_SETUP_MAX 16
 
@@ -27,9 +29,9 @@ struct qemu_setup {
 	size_t count;
 };
 
-/* QEMU opens memory and state through the directory that it inherited; root too, when it is NULL.
-   Both fill ret, to be released with qemu_setup_done(). 0 or -errno with e set; -E2BIG: a kernel
-   command line that is too long. */
+/* QEMU opens memory, state, kernel and initramfs through the directory that it inherited; root too,
+   when it is NULL. Both fill ret, to be released with qemu_setup_done(). 0 or -errno with e set;
+   -E2BIG: a kernel command line that is too long. */
 int qemu_setup_boot(const struct vmm_probe *host, const struct vmm_machine *machine,
 		    const char *root, const struct vmm_kernel *kernel, struct qemu_setup *ret,
 		    struct err *e);

@@ -107,6 +107,10 @@ char *vmm_fingerprint(const struct vmm_probe *host);
    where the other does: the same but for what measuring the clock makes of it. */
 bool vmm_fingerprint_fits(const char *frozen, const char *here);
 
+/* How a monitor of that uid is confined: each step of a start as a line. A heap string; NULL with e
+   set. */
+char *vmm_jail_text(const struct vmm_probe *host, uid_t uid, struct err *e);
+
 /* Starts the process, which waits. Descriptors in config stay the caller's (the child has copies).
    NULL with e set on failure, nothing left behind but empty sockets in dir. The calling thread may
    end: the process lives on, and exited() is nobody's. */

@@ -27,6 +27,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "jail/jail.h"
+#include "jail/plan.h"
 
 #define TEST_UID    64999
 #define DEADLINE_MS 10000
@@ -366,6 +367,231 @@ static void failed_step_is_named_and_leaves_nothing(void **state)
 	assert_int_equal(pidfd, -7);
 }
 
+static void plan_says_each_step_in_order(void **state)
+{
+	struct jail_spec spec = plain_spec();
+	const struct jail_file files[] = {{"/usr/bin/a", JAIL_FILE_CODE},
+					  {"/usr/lib/b", JAIL_FILE_OPTIONAL},
+					  {"/dev/null", JAIL_FILE_DEVICE},
+					  {"/disk", JAIL_FILE_PLACE}};
+	const struct jail_fd fds[] = {{.from = 0, .to = 3, .tree = true}, {.from = 0, .to = 4}};
+	struct jail_plan plan;
+	struct err e = {0};
+
+	(void)state;
+	spec.argv = (const char *const[]){"/usr/bin/a", NULL};
+	spec.own_pid = spec.own_mount = true;
+	spec.netns_fd = 0;
+	spec.file_bytes_max = 4096;
+	spec.files = files;
+	spec.nfiles = 4;
+	spec.fds = fds;
+	spec.nfds = 2;
+	spec.outlives_parent = true;
+	assert_int_equal(jail_plan_make(&spec, &plan, &e), 0);
+	auto_free char *text = jail_plan_text(&plan);
+	jail_plan_done(&plan);
+	assert_string_equal(
+		text, "show directory alone as descriptor 3\n"
+		      "new process, own processes, own mounts, IPC, host name\n"
+		      "reset signals\n"
+		      "new session\n"
+		      "join network namespace\n"
+		      "new cgroup namespace\n"
+		      "make mounts private\n"
+		      "new root directory\n"
+		      "make directory /usr\n"
+		      "make directory /usr/bin\n"
+		      "show file /usr/bin/a: read-only, nosuid, nodev\n"
+		      "make directory /usr/lib\n"
+		      "show file /usr/lib/b: read-only, nosuid, nodev, noexec; if it is there\n"
+		      "make directory /dev\n"
+		      "show file /dev/null: read-only, nosuid, noexec\n"
+		      "make empty file /disk\n"
+		      "make directory /proc\n"
+		      "mount proc /proc\n"
+		      "enter the root directory\n"
+		      "working directory /\n"
+		      "place descriptors: 2 and standard ones, no others\n"
+		      "find /usr/bin/a\n"
+		      "resource limit core: 0\n"
+		      "resource limit open files: 8192\n"
+		      "resource limit processes: 256\n"
+		      "resource limit bytes of a file: 4096\n"
+		      "capability bounding set\n"
+		      "change uid and gid: 64999\n"
+		      "drop capabilities\n"
+		      "tie to parent: it lives at the start\n"
+		      "no new privileges\n"
+		      "exec /usr/bin/a\n");
+}
+
+/* What sh and what the scripts call need, and more. */
+static struct jail_file *files_for(const char *const *programs, size_t n,
+				   const struct jail_file *more, size_t nmore, size_t *ret_count)
+{
+	struct err e = {0};
+	struct jail_file *all = NULL;
+	size_t count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct jail_program *p = jail_program(programs[i], &e);
+		size_t now;
+
+		if (!p)
+			fail_msg("%s", e.text);
+		struct jail_file *files = jail_program_files(p, NULL, 0, &now);
+		for (size_t k = 0; k < now; k++) {
+			bool there = false;
+
+			for (size_t j = 0; j < count; j++)
+				there = there || str_eq(all[j].path, files[k].path);
+			if (there)
+				continue;
+			all = reallocarray(all, count + 1, sizeof(*all));
+			assert_non_null(all);
+			all[count++] = files[k];
+		}
+		free(files);
+	}
+	all = reallocarray(all, count + nmore, sizeof(*all));
+	assert_non_null(all);
+	memcpy(all + count, more, nmore * sizeof(*all));
+	*ret_count = count + nmore;
+	return all;
+}
+
+static const char *const shell_programs[] = {"/bin/sh", "/usr/bin/find", "/usr/bin/cat"};
+static const struct jail_file shell_more[] = {{"/dev/null", JAIL_FILE_DEVICE},
+					      {"/place", JAIL_FILE_PLACE}};
+
+static struct jail_spec rooted_spec(struct jail_file **ret_files)
+{
+	struct jail_spec spec = plain_spec();
+
+	*ret_files = files_for(shell_programs, 3, shell_more, 2, &spec.nfiles);
+	spec.files = *ret_files;
+	spec.own_pid = spec.own_mount = true;
+	return spec;
+}
+
+/* Every file there is one that the list names, and nothing can be made. */
+static void root_directory_holds_the_listed_files(void **state)
+{
+	auto_free struct jail_file *files = NULL;
+
+	(void)state;
+	need_root();
+	struct jail_spec spec = rooted_spec(&files);
+	auto_free char *out =
+		output_of_script(&spec, "find / -path /proc -prune -o ! -type d -print");
+	char *save = NULL;
+	size_t count = 0;
+	for (char *line = strtok_r(out, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		bool listed = false;
+
+		for (size_t i = 0; i < spec.nfiles; i++)
+			listed = listed || str_eq(files[i].path, line);
+		if (!listed)
+			fail_msg("%s is there", line);
+		count++;
+	}
+	assert_int_equal(count, spec.nfiles);
+	auto_free char *shut = output_of_script(
+		&spec,
+		"for d in / /dev /usr /proc /place; do { echo >$d/x; } 2>/dev/null && echo $d; "
+		"done; { echo >/place; } 2>/dev/null && echo /place; "
+		"echo x >/dev/null && cat /dev/null; cat /proc/sys/kernel/ostype 2>&1; "
+		"cd ..; cd ..; [ -e proc/1 ] && [ ! -e etc/passwd ] && echo end");
+	assert_string_equal(shut, "cat: /proc/sys/kernel/ostype: No such file or directory\nend\n");
+}
+
+static void missing_file_is_named(void **state)
+{
+	static const struct jail_file files[] = {{"/bin/sh", JAIL_FILE_CODE},
+						 {"/nonexistent/firmware", 0}};
+	struct jail_spec spec = plain_spec();
+	struct err e = {0};
+	pid_t pid;
+	int pidfd;
+
+	(void)state;
+	need_root();
+	spec.argv = (const char *const[]){"/bin/sh", NULL};
+	spec.own_pid = spec.own_mount = true;
+	spec.files = files;
+	spec.nfiles = 2;
+	assert_int_equal(jail_spawn(&spec, &pid, &pidfd, &e), -ENOENT);
+	assert_non_null(strstr(e.text, "show file /nonexistent/firmware"));
+	assert_null(jail_program("/nonexistent/program", &e));
+	assert_non_null(strstr(e.text, "/nonexistent/program"));
+}
+
+/* From a directory that it is given no way leads up, and nothing in it can be written. */
+static void given_directory_is_all_it_gets(void **state)
+{
+	auto_free struct jail_file *files = NULL;
+	char dir[] = "/tmp/space-jail-XXXXXX";
+
+	(void)state;
+	need_root();
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(chmod(dir, 0777), 0);
+	auto_fd int dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const struct jail_fd fds[] = {{.from = dir_fd, .to = 5, .tree = true}};
+	struct jail_spec spec = rooted_spec(&files);
+	spec.fds = fds;
+	spec.nfds = 1;
+	auto_free char *file = str_printf("%s/file", dir);
+	assert_int_equal(file_write_atomic(file, "here\n", 5, 0444), 0);
+	auto_free char *out = output_of_script(
+		&spec,
+		"cat /proc/self/fd/5/file; { echo >/proc/self/fd/5/x; } 2>/dev/null && echo wrote; "
+		"[ -e /proc/self/fd/5/../etc ] && echo up; "
+		"[ -e /proc/self/fd/5/../../etc ] && echo up; [ -e /proc/self/fd/5/../file ] && echo end");
+	assert_int_equal(dir_remove_all(dir), 0);
+	assert_string_equal(out, "here\nend\n");
+}
+
+static void file_is_shown_to_one_that_runs(void **state)
+{
+	auto_free struct jail_file *files = NULL;
+	char dir[] = "/tmp/space-jail-XXXXXX";
+	struct err e = {0};
+	int to[2], from[2], raw;
+	pid_t pid;
+	char said[8] = "";
+
+	(void)state;
+	need_root();
+	assert_non_null(mkdtemp(dir));
+	auto_free char *file = str_printf("%s/file", dir);
+	assert_int_equal(file_write_atomic(file, "here\n", 5, 0444), 0);
+	assert_int_equal(pipe2(to, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(from, O_CLOEXEC), 0);
+	const struct jail_fd fds[] = {{.from = to[0], .to = 3}};
+	struct jail_spec spec = rooted_spec(&files);
+	spec.argv = (const char *const[]){"/bin/sh", "-c", "read -r x <&3; cat /place", NULL};
+	spec.fds = fds;
+	spec.nfds = 1;
+	spec.stdout_fd = from[1];
+	if (jail_spawn(&spec, &pid, &raw, &e) < 0)
+		fail_msg("%s", e.text);
+	auto_fd int pidfd = raw;
+	close(from[1]);
+	close(to[0]);
+	if (jail_show(pidfd, file, "/place", &e) < 0)
+		fail_msg("%s", e.text);
+	assert_int_equal(jail_show(pidfd, "/nonexistent", "/place", &e), -ENOENT);
+	assert_int_equal(write(to[1], "\n", 1), 1);
+	close(to[1]);
+	assert_int_equal(fd_read_all(from[0], said, sizeof(said) - 1), 5);
+	close(from[0]);
+	assert_int_equal(end_of(pidfd), 0);
+	assert_string_equal(said, "here\n");
+	assert_int_equal(dir_remove_all(dir), 0);
+}
+
 static void bad_specs_are_refused(void **state)
 {
 	struct jail_spec spec = plain_spec();
@@ -385,6 +611,16 @@ static void bad_specs_are_refused(void **state)
 	assert_int_equal(jail_spawn(&spec, &pid, &pidfd, &e), -EINVAL);
 	spec.fds = (const struct jail_fd[]){{.from = 1, .to = 2}};
 	spec.nfds = 1;
+	assert_int_equal(jail_spawn(&spec, &pid, &pidfd, &e), -EINVAL);
+	spec.nfds = 0;
+	spec.own_mount = spec.own_pid = true;
+	spec.nfiles = 1;
+	spec.files = (const struct jail_file[]){{"/a/../b", 0}};
+	assert_int_equal(jail_spawn(&spec, &pid, &pidfd, &e), -EINVAL);
+	spec.files = (const struct jail_file[]){{"relative", 0}};
+	assert_int_equal(jail_spawn(&spec, &pid, &pidfd, &e), -EINVAL);
+	spec.files = (const struct jail_file[]){{"/a", 0}};
+	spec.own_pid = false;
 	assert_int_equal(jail_spawn(&spec, &pid, &pidfd, &e), -EINVAL);
 }
 
@@ -476,6 +712,11 @@ int main(void)
 		cmocka_unit_test(child_cannot_write_any_file_system),
 		cmocka_unit_test(program_may_be_where_the_new_uid_cannot_look),
 		cmocka_unit_test(failed_step_is_named_and_leaves_nothing),
+		cmocka_unit_test(plan_says_each_step_in_order),
+		cmocka_unit_test(root_directory_holds_the_listed_files),
+		cmocka_unit_test(missing_file_is_named),
+		cmocka_unit_test(given_directory_is_all_it_gets),
+		cmocka_unit_test(file_is_shown_to_one_that_runs),
 		cmocka_unit_test(bad_specs_are_refused),
 		cmocka_unit_test(child_dies_with_its_parent),
 		cmocka_unit_test(init_of_own_namespace_dies_with_its_parent),

@@ -90,12 +90,40 @@ static void failure_tells_what_qemu_said(void **state)
 	need(host_once());
 	place_init(&p);
 	assert_int_equal(unlink(p.kernel), 0);
+	assert_int_equal(file_write_atomic(p.kernel, "no kernel", 9, 0444), 0);
 	machine_boot(&m, &p);
 	assert_int_equal(machine_await(&m), EIO);
 	machine_close(&m);
 	assert_int_equal(m.why.code, EIO);
-	assert_non_null(strstr(m.why.text, "could not open kernel file"));
+	assert_non_null(strstr(m.why.text, "kernel"));
 	place_done(&p);
+}
+
+/* Nothing of it can be linked into the monitor's directory. */
+static void files_may_be_on_another_filesystem(void **state)
+{
+	static const char zeroes[4096];
+	char dir[] = "/dev/shm/space-vmm-XXXXXX";
+	struct place p;
+	struct machine m;
+
+	(void)state;
+	need(host_once());
+	place_init(&p);
+	assert_non_null(mkdtemp(dir));
+	free(p.kernel);
+	free(p.initramfs);
+	free(p.root);
+	p.kernel = str_printf("%s/kernel", dir);
+	p.initramfs = str_printf("%s/initramfs", dir);
+	p.root = str_printf("%s/root", dir);
+	put_kernel(p.kernel);
+	assert_int_equal(file_write_atomic(p.initramfs, "none", 4, 0444), 0);
+	assert_int_equal(file_write_atomic(p.root, zeroes, sizeof(zeroes), 0444), 0);
+	machine_up(&m, &p);
+	machine_kill(&m);
+	place_done(&p);
+	assert_int_equal(dir_remove_all(dir), 0);
 }
 
 static void process_is_confined(void **state)
@@ -171,6 +199,7 @@ int main(void)
 		cmocka_unit_test(early_kill_is_safe),
 		cmocka_unit_test(waiting_monitor_may_be_killed),
 		cmocka_unit_test(failure_tells_what_qemu_said),
+		cmocka_unit_test(files_may_be_on_another_filesystem),
 		cmocka_unit_test(process_is_confined),
 		cmocka_unit_test(memory_dump_holds_the_guests_ram),
 		cmocka_unit_test(dump_ends_with_the_machine),
