@@ -17,6 +17,7 @@ import re
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
@@ -150,21 +151,25 @@ def find_processes(node):
     """Pids of the node's spaced (its environment names the run directory), of its gateways (by their executable), of its monitors (they
     hold a directory below its places), and of all their descendants."""
     mark = b"SPACE_RUN_DIR=" + os.fsencode(node.run_dir) + b"\0"
-    places, libexec = str(node.state / "places") + "/", str(node.libexec) + "/"
+    libexec = str(node.libexec) + "/"
+    places = set()
+    for root, _, _ in os.walk(node.state / "places"):
+        with contextlib.suppress(OSError):
+            places.add(inode_of(os.stat(root)))
     parents, found = {}, set()
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
         pid = int(entry.name)
         try:
-            stat = pathlib.Path(entry.path, "stat").read_text()
-            parents[pid] = int(stat.rsplit(")", 1)[1].split()[1])
+            line = pathlib.Path(entry.path, "stat").read_text()
+            parents[pid] = int(line.rsplit(")", 1)[1].split()[1])
             exe = os.readlink(entry.path + "/exe")
             name = os.path.basename(exe)
             if (
                 exe.startswith(libexec)
                 or (name.startswith("spaced") and mark in pathlib.Path(entry.path, "environ").read_bytes())
-                or (name.startswith("qemu-system") and any(link.startswith(places) for link in links(pid)))
+                or (name.startswith("qemu-system") and directories(pid) & places)
             ):
                 found.add(pid)
         except OSError:
@@ -174,6 +179,21 @@ def find_processes(node):
         more = {p for p, parent in parents.items() if parent in found} - found
         grown = bool(more)
         found |= more
+    return found
+
+
+def inode_of(st):
+    return st.st_dev, st.st_ino
+
+
+def directories(pid):
+    """Which directories a process's descriptors are, by device and inode: a monitor's is a mount of its own, without a path here."""
+    found = set()
+    for fd in pathlib.Path("/proc/%d/fd" % pid).iterdir():
+        with contextlib.suppress(OSError):
+            st = fd.stat()
+            if stat.S_ISDIR(st.st_mode):
+                found.add(inode_of(st))
     return found
 
 
