@@ -9,6 +9,7 @@
 #include <sys/un.h>
 
 #include "base/proc.h"
+#include "vmm/qemu_state.h"
 #include "vmm_fixture.h"
 
 #define GREETING "{\"QMP\": {\"version\": {}, \"capabilities\": []}}\r\n"
@@ -222,9 +223,21 @@ static void running_machine_that_says_it_runs_is_not_saved(void **state)
 	fake_done(&f);
 }
 
+static void end_by_the_filter_is_told(void **state)
+{
+	struct vmm v = {.status = W_EXITCODE(0, SIGSYS)};
+	struct err why = {0};
+
+	(void)state;
+	qemu_explain(&v, &why);
+	assert_int_equal(why.code, EIO);
+	assert_non_null(strstr(why.text, "system call"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(end_by_the_filter_is_told),
 		cmocka_unit_test(script_that_is_good_is_believed),
 		cmocka_unit_test(nonsense_ends_it),
 		cmocka_unit_test(silence_ends_it),
