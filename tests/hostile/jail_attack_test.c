@@ -182,6 +182,7 @@ static void monitor_is_held(void **state)
 	assert_int_equal(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
 	assert_int_equal(mount(attacker, QEMU_BINARY, NULL, MS_BIND, NULL), 0);
 	auto_fd int host = listen_abstract();
+	assert_true(host >= 0);
 	auto_fd int dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	auto_fd int scratch = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (qemu_jail_make(&jail, argv, VMM_TCG, &e) < 0)
@@ -212,6 +213,7 @@ static void gateway_is_held(void **state)
 	copy_program(attacker, name);
 	copy_program(egress, real);
 	auto_fd int host = listen_abstract();
+	assert_true(host >= 0);
 	auto_fd int socket_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (gateway_jail_make(&jail, &paths, &e) < 0)
 		fail_msg("%s", e.text);
