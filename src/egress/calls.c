@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include <linux/sockios.h>
+
 static const struct calls_rule rules[] = {
 	CALL(epoll_create1),
 	CALL(epoll_ctl),
@@ -28,6 +30,7 @@ static const struct calls_rule rules[] = {
 	CALL_IF(ioctl, 1, CALLS_INT, FIONBIO),
 	CALL_IF(ioctl, 1, CALLS_INT, FIOCLEX),
 	CALL_IF(ioctl, 1, CALLS_INT, FIONREAD),
+	CALL_IF(ioctl, 1, CALLS_INT, SIOCOUTQ), /* what has not left yet: relay.c */
 	CALL_IF(ioctl, 1, CALLS_INT, TCGETS),
 	CALL(mlock),
 	CALL(mlock2),
