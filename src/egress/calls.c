@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Besides what every program does: an event loop, connections over IP, memory for values that is
- * never swapped out. No socket of another kind, for it lives in the host's network namespace.
+ * never swapped out. No socket of another kind but one to ask for addresses, for it lives in the
+ * host's network namespace.
  */
 #include "egress/calls.h"
 
@@ -11,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include <linux/netlink.h>
 #include <linux/sockios.h>
 
 static const struct calls_rule rules[] = {
@@ -20,8 +22,8 @@ static const struct calls_rule rules[] = {
 	CALL(epoll_pwait),
 	CALL_IF(socket, 0, CALLS_INT, AF_INET),
 	CALL_IF(socket, 0, CALLS_INT, AF_INET6),
-	/* The C library asks which addresses the host has, and takes no for "all kinds". */
-	CALL_IF_FAILS(socket, 0, CALLS_INT, AF_NETLINK, EAFNOSUPPORT),
+	/* Which addresses this machine has: no name may lead to one. Changes take a capability. */
+	{.call = SYS_socket, .where = {{CALLS_INT, AF_NETLINK, 0}, {CALLS_INT, NETLINK_ROUTE, 2}}},
 	CALL_IF_FAILS(socket, 0, CALLS_INT, AF_UNIX, EAFNOSUPPORT),
 	CALL(bind),
 	CALL(connect),

@@ -31,6 +31,8 @@
 
 #include <linux/capability.h>
 #include <linux/if_tun.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/seccomp.h>
 
 #define ORDER_FD 3
@@ -248,7 +250,7 @@ static int dumps_core(void)
 STEP(raw_socket, tried(socket(AF_INET, SOCK_RAW, 1)))
 STEP(raw_socket6, tried(socket(AF_INET6, SOCK_RAW, 58)))
 STEP(packet_socket, tried(socket(AF_PACKET, SOCK_RAW, 0)))
-STEP(netlink_socket, tried(socket(AF_NETLINK, SOCK_RAW, 0)))
+STEP(netlink_socket, tried(socket(AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER)))
 STEP(vsock_socket, tried(socket(AF_VSOCK, SOCK_STREAM, 0)))
 STEP(crypto_socket, tried(socket(AF_ALG, SOCK_SEQPACKET, 0)))
 
@@ -261,6 +263,25 @@ static int abstract_socket(void)
 		return errno;
 	return tried(connect(fd, (struct sockaddr *)&a,
 			     offsetof(struct sockaddr_un, sun_path) + sizeof("space-hostile")));
+}
+
+/* Takes the first link, which is the loopback, away. */
+static int change_links(void)
+{
+	struct {
+		struct nlmsghdr head;
+		struct ifinfomsg what;
+	} ask = {{sizeof(ask), RTM_DELLINK, NLM_F_REQUEST | NLM_F_ACK, 1, 0}, {.ifi_index = 1}};
+	struct {
+		struct nlmsghdr head;
+		struct nlmsgerr why;
+		char rest[256];
+	} answer = {0};
+	int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+	if (fd < 0 || send(fd, &ask, sizeof(ask), 0) < 0 ||
+	    recv(fd, &answer, sizeof(answer), 0) < 0)
+		return errno;
+	return -answer.why.error;
 }
 
 /* Another's tap, by any descriptor that it has. */
@@ -386,7 +407,8 @@ static const struct {
 	{"raw socket", raw_socket},
 	{"raw IPv6 socket", raw_socket6},
 	{"AF_PACKET", packet_socket},
-	{"AF_NETLINK", netlink_socket},
+	{"AF_NETLINK of the packet filter", netlink_socket},
+	{"change the network's links", change_links},
 	{"AF_VSOCK", vsock_socket},
 	{"AF_ALG", crypto_socket},
 	{"the host's abstract unix socket", abstract_socket},
