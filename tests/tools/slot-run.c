@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <grp.h>
+#include <libgen.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -37,6 +38,7 @@
 
 #include <linux/if_tun.h>
 
+#include "base/calls.h"
 #include "base/cleanup.h"
 #include "base/doc.h"
 #include "base/fd.h"
@@ -45,13 +47,14 @@
 #include "base/proc.h"
 #include "net/slot.h"
 
-#define FRAME_MAX   (128 * 1024) /* bytes of a frame with its virtio_net_hdr */
-#define FRAME_BURST 64
-#define MESSAGE_MAX (512 * 1024)
-#define CONTROL_FD  3
-#define LISTEN_FD   4
-#define BACKLOG     4
-#define GATEWAY_UID 65534
+#define FRAME_MAX      (128 * 1024) /* bytes of a frame with its virtio_net_hdr */
+#define FRAME_BURST    64
+#define MESSAGE_MAX    (512 * 1024)
+#define CONTROL_FD     3
+#define CALLS_TEXT_MAX (256 * 1024)
+#define LISTEN_FD      4
+#define BACKLOG        4
+#define GATEWAY_UID    65534
 
 struct options {
 	const char *gateway, *config, *control, *hold, *resolver, *resolv_conf;
@@ -169,9 +172,46 @@ static void place(int fd, int to)
 		die("dup2");
 }
 
+/* The filter of system calls that the program names, for it is to be tested as spaced starts it. */
+static struct calls_filter calls_of(const char *program)
+{
+	const char *const argv[] = {program, "--calls", NULL};
+	auto_free char *text = NULL;
+	struct calls_filter f;
+	struct err e;
+	if (proc_output(argv, CALLS_TEXT_MAX, &text, &e) < 0 || calls_parse(text, &f) < 0)
+		die(program);
+	return f;
+}
+
+/* Becomes program, which its uid need not be able to reach, under the filter. */
+static void exec_confined(const char *program, char **argv, const struct calls_filter *calls,
+			  int dir_fd)
+{
+	const char *slash = strrchr(program, '/');
+	struct err e;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || calls_enforce(calls, &e) < 0)
+		die(program);
+	/* sanitizers read their options in the environment */
+	syscall(SYS_execveat, dir_fd, slash ? slash + 1 : program, argv, environ, 0);
+	die(program);
+}
+
+static int open_dir_of(const char *program)
+{
+	auto_free char *copy = strdup(program);
+	int fd = copy ? open(dirname(copy), O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (fd < 0)
+		die(program);
+	return fd;
+}
+
 static pid_t spawn_gateway(const struct options *o, int control, int listener)
 {
+	struct calls_filter calls = calls_of(o->gateway);
 	pid_t pid = fork();
+	if (pid)
+		calls_done(&calls);
 	if (pid)
 		return pid;
 	sigset_t none;
@@ -185,12 +225,11 @@ static pid_t spawn_gateway(const struct options *o, int control, int listener)
 			(char *)(uintptr_t)o->resolver, NULL};
 	struct rlimit files = {.rlim_cur = 1024, .rlim_max = 8192}; /* as spaced starts it */
 	setrlimit(RLIMIT_NOFILE, &files);
-	int program = open(o->gateway, O_RDONLY | O_CLOEXEC);
-	if (program < 0 || setgroups(0, NULL) < 0 || setgid(GATEWAY_UID) < 0 ||
-	    setuid(GATEWAY_UID) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+	int dir_fd = open_dir_of(o->gateway);
+	if (setgroups(0, NULL) < 0 || setgid(GATEWAY_UID) < 0 || setuid(GATEWAY_UID) < 0 ||
+	    prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		die(o->gateway);
-	fexecve(program, argv, environ); /* sanitizers read their options there */
-	die(o->gateway);
+	exec_confined(o->gateway, argv, &calls, dir_fd);
 	return -1;
 }
 
