@@ -264,7 +264,7 @@ static void own_link(const char *path, char out[static 64])
 
 static void child_lives_in_namespaces_of_its_own(void **state)
 {
-	static const char *const kinds[] = {"pid", "mnt", "ipc", "uts", "net"};
+	static const char *const kinds[] = {"pid", "mnt", "ipc", "uts", "net", "cgroup"};
 	struct jail_spec spec = plain_spec();
 	char mine[64], wanted_net[64], fd_path[64];
 	char *save = NULL;
@@ -278,7 +278,7 @@ static void child_lives_in_namespaces_of_its_own(void **state)
 	spec.own_pid = true;
 	spec.own_mount = true;
 	auto_free char *out = output_of_script(
-		&spec, "for k in pid mnt ipc uts net; do readlink /proc/self/ns/$k; done; echo $$; "
+		&spec, "for k in pid mnt ipc uts net cgroup; do readlink /proc/self/ns/$k; done; echo $$; "
 		       "echo /proc/[0-9]*; grep -c shared: /proc/self/mountinfo; :");
 	char *line = strtok_r(out, "\n", &save);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
