@@ -278,8 +278,9 @@ static void child_lives_in_namespaces_of_its_own(void **state)
 	spec.own_pid = true;
 	spec.own_mount = true;
 	auto_free char *out = output_of_script(
-		&spec, "for k in pid mnt ipc uts net cgroup; do readlink /proc/self/ns/$k; done; echo $$; "
-		       "echo /proc/[0-9]*; grep -c shared: /proc/self/mountinfo; :");
+		&spec,
+		"for k in pid mnt ipc uts net cgroup; do readlink /proc/self/ns/$k; done; echo $$; "
+		"echo /proc/[0-9]*; grep -c shared: /proc/self/mountinfo; :");
 	char *line = strtok_r(out, "\n", &save);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		auto_free char *path = str_printf("/proc/self/ns/%s", kinds[i]);
