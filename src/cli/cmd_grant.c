@@ -99,9 +99,9 @@ static int add(struct cli *cli, const struct grant_options *o, int count, char *
 	return CLI_OK;
 }
 
-enum { COLUMNS = 7 };
+enum { COLUMNS = 8 };
 static const char *const titles[COLUMNS] = {
-	"NAME", "KIND", "HOSTS", "STATE", "USES", "LAST USE", "EXPIRES",
+	"NAME", "KIND", "HOSTS", "STATE", "USES", "BYTES", "LAST USE", "EXPIRES",
 };
 
 /* "3", or "3/100" where there is a most. */
@@ -114,13 +114,13 @@ static char *uses_of(const json_t *grant)
 	return str_printf("%s/%s", used, most);
 }
 
-/* What somebody should look at goes before what is only so. */
+/* With what somebody should look at. */
 static char *state_of(const json_t *grant)
 {
 	auto_free char *state = table_text(grant, "state");
 	auto_free char *alarm = table_age(grant, "alarmed");
 	if (state && alarm && !str_eq(alarm, "-"))
-		return str_printf("ALARM %s ago", alarm);
+		return str_printf("%s, ALARM %s ago", state, alarm);
 	return state && json_is_true(json_object_get(grant, "canary"))
 		       ? str_printf("%s (canary)", state)
 		       : take_ptr(state);
@@ -141,8 +141,9 @@ static int print_table(const json_t *list, struct err *e)
 		cell[2] = table_list(grant, "hosts");
 		cell[3] = state_of(grant);
 		cell[4] = uses_of(grant);
-		cell[5] = table_age(grant, "lastUse");
-		cell[6] = table_left(grant, "expiresAt");
+		cell[5] = table_size(grant, "usedBytes");
+		cell[6] = table_age(grant, "lastUse");
+		cell[7] = table_left(grant, "expiresAt");
 	}
 	table_print(&t);
 	table_done(&t);

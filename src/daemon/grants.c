@@ -310,10 +310,13 @@ void grants_recorded(struct sandbox *sb, const json_t *event)
 	json_t *entry;
 	json_array_foreach(sb->spec.secrets, i, entry)
 	{
+		const char *reason = json_string_value(json_object_get(event, "reason"));
+		const char *stopped = json_string_value(json_object_get(event, "stopped"));
 		if (grant_entry_count(entry, event, now_ms))
-			log_warn("%s (%s) touched the canary %s: %.200s", sandbox_name(sb), sb->id,
-				 grant_name(entry),
-				 json_string_value(json_object_get(event, "reason")));
+			log_warn("%s (%s): alarm of %s: %.200s", sandbox_name(sb), sb->id,
+				 grant_name(entry), reason);
+		if (str_eq(stopped, grant_name(entry)) && grant_lives(entry))
+			grant_mark_revoked(sb, entry, reason);
 	}
 }
 

@@ -27,6 +27,7 @@ int deny_record(struct control *c, const struct denial *d, struct control_wait *
 	record_string(r, "reason", d->reason);
 	optional(r, "leak", d->leak);
 	optional(r, "alarm", d->alarm);
+	optional(r, "stopped", d->stopped);
 	return control_send(c, w);
 }
 

@@ -18,9 +18,9 @@ struct denial {
 	const char *rule;
 	const char *allow_with; /* the smallest rule that would allow it */
 	const char *limit;      /* of the policy, which it is over */
-	/* For the record alone: whose placeholder was where it does not belong, and which canary
-	   was touched. */
-	const char *leak, *alarm;
+	/* For the record alone: whose placeholder was where it does not belong, which canary was
+	   touched or value guessed, and which credential is not to be used any more for that. */
+	const char *leak, *alarm, *stopped;
 };
 
 /* Sends egress.deny; as control_send(). */

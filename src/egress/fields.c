@@ -100,8 +100,12 @@ static bool is_override(const char *name)
  * send their key. */
 static bool is_dropped(const struct fields_credential *c, const char *name)
 {
-	static const char *const hiding[] = {"Accept-Encoding", "grpc-accept-encoding",
-					     "connect-accept-encoding", "Sec-WebSocket-Extensions",
+	static const char *const hiding[] = {"Accept-Encoding",
+					     "grpc-accept-encoding",
+					     "connect-accept-encoding",
+					     "Accept-Charset",
+					     "A-IM",
+					     "Sec-WebSocket-Extensions",
 					     NULL};
 	static const char *const cutting[] = {"Range", "If-Range", "Request-Range", NULL};
 	for (size_t i = 0; i < c->count; i++)

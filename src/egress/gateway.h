@@ -42,6 +42,7 @@ struct gateway {
 	const char *resolver_server; /* --resolver, or NULL */
 	uint64_t request_id;         /* of the last request */
 	uint64_t aws_held;           /* bytes: room taken by bodies that are held to be signed */
+	uint64_t whole_held;         /* likewise, by bodies that are searched first */
 	bool ending;
 	struct err failure; /* why the gateway ends; code 0 for a plain end */
 };

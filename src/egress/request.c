@@ -69,8 +69,10 @@ struct http_exchange *request_end(struct request *r, unsigned status, const char
 	list_remove(&r->link);
 	buf_done(&r->answer);
 	aws_done(&r->aws);
+	request_body_done(r);
 	delay_cancel(&r->held);
 	guard_done(&r->guard);
+	request_stop_guessed(r);
 	free(r->path);
 	if (!x)
 		r->owner->ended(r->user);

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The body of a request on its way to the server: as it comes, or, where a signature for AWS covers
- * it, held until it is whole, or signed anew chunk by chunk. */
+/*
+ * The body of a request on its way to the server: as it comes; held until it is whole, where it is
+ * short and may hold a placeholder, or where a signature for AWS covers it; or signed anew chunk by
+ * chunk.
+ */
 #include <errno.h>
 
 #include "egress/request_state.h"
+
+#define WHOLE_MAX  (64UL * 1024) /* bytes of a body that is searched before its head leaves */
+#define WHOLE_ROOM (64UL * 1024 * 1024) /* bytes of all of them */
 
 static int to_server(void *user, const uint8_t *p, size_t n)
 {
@@ -15,9 +21,32 @@ static int to_server(void *user, const uint8_t *p, size_t n)
 	return 0;
 }
 
+/* Whether the body is to be searched first. Where there is no room, what is found in it still cuts
+ * the request, whose head has left then. */
+static bool takes_whole(struct request *r)
+{
+	const struct http_head *head = http_exchange_head(r->x);
+	struct needles *placeholders = secrets_placeholders(r->g->secrets);
+	if (!placeholders || needles_empty(placeholders) || r->aws.body != AWS_PASSES ||
+	    head->framing != HTTP_LENGTH || !head->length || head->length > WHOLE_MAX ||
+	    r->g->whole_held + head->length > WHOLE_ROOM)
+		return false;
+	buf_init(&r->whole, head->length);
+	r->whole_taken = head->length;
+	r->g->whole_held += head->length;
+	return true;
+}
+
+void request_body_done(struct request *r)
+{
+	r->g->whole_held -= r->whole_taken;
+	buf_done(&r->whole);
+	r->whole_taken = 0;
+}
+
 void request_proceed(struct request *r)
 {
-	if (r->aws.body != AWS_HELD) {
+	if (r->aws.body != AWS_HELD && !takes_whole(r)) {
 		request_forward(r);
 		return;
 	}
@@ -28,6 +57,12 @@ void request_proceed(struct request *r)
 static bool hold(struct request *r, const uint8_t *p, size_t n)
 {
 	struct err why;
+	if (r->whole_taken && buf_append(&r->whole, p, n) < 0) {
+		request_fail(r, 503, "the gateway has no memory", NULL);
+		return false;
+	}
+	if (r->whole_taken)
+		return true;
 	int failed = aws_hold(&r->aws, p, n, &why);
 	if (failed)
 		request_refuse_secret(r, failed == -EMSGSIZE ? 413 : 503, why.text);
@@ -54,6 +89,12 @@ bool request_body(struct request *r, const uint8_t *p, size_t n)
 
 bool request_body_begin(struct request *r, const struct sigv4_chain *chain)
 {
+	if (r->whole_taken) {
+		to_server(r, r->whole.data, r->whole.len);
+		request_body_done(r);
+		http_client_finish(upstream_client(r->upstream));
+		return true;
+	}
 	if (r->aws.body == AWS_PASSES)
 		return true;
 	if (r->aws.body != AWS_HELD)
@@ -68,7 +109,7 @@ bool request_body_begin(struct request *r, const struct sigv4_chain *chain)
 static void held_whole(struct request *r)
 {
 	struct err why;
-	if (aws_hash(&r->aws, &why) < 0)
+	if (!r->whole_taken && aws_hash(&r->aws, &why) < 0)
 		request_fail(r, 502, why.text, NULL);
 	else
 		request_forward(r);

@@ -22,6 +22,7 @@ static void held_due(struct delayed *w);
 
 void request_held(struct request *r)
 {
+	request_stop_guessed(r);
 	r->held.due = r->state == REQUEST_RELAYING ? request_relay_held : held_due;
 	if (guard_is_weak(&r->guard))
 		delay_start(&r->g->held, &r->held);

@@ -138,3 +138,27 @@ void request_refuse_leak(struct request *r, const struct secret *s, const char *
 	r->alarm = secret_is_canary(s) ? name : NULL;
 	request_refuse(r, 403, text, NULL, NULL);
 }
+
+void request_stop_guessed(struct request *r)
+{
+	struct secret *s;
+	while ((s = secrets_stop_guessed(r->g->secrets))) {
+		struct err why = {0};
+		secret_stopped(s, uv_now(r->g->loop), &why);
+		struct denial d = {
+			.scheme = request_scheme(r),
+			.host = r->dest.host,
+			.port = r->dest.port,
+			.method = r->dest.method,
+			.path = r->dest.path,
+			.reason = why.text,
+			.alarm = secret_name(s),
+			.stopped = secret_name(s),
+		};
+		int failed = deny_record(r->g->control, &d, NULL);
+		if (failed < 0 && failed != -EPIPE)
+			gateway_fail(r->g,
+				     &(struct err){.code = -failed, .text = "a record was lost"});
+		gateway_recheck_soon(r->g);
+	}
+}

@@ -17,7 +17,7 @@
 enum request_state {                    /* in their order */
 		     REQUEST_REFUSING,  /* the record of a denial is on its way */
 		     REQUEST_RECORDING, /* the record of the decision is */
-		     REQUEST_HOLDING,   /* its body comes, to be signed with the head */
+		     REQUEST_HOLDING,   /* its body comes, and goes with the head */
 		     REQUEST_DIALLING,
 		     REQUEST_RUNNING,  /* sent; bodies flow */
 		     REQUEST_ENDING,   /* the whole answer is here; the guest has yet to take it */
@@ -38,6 +38,8 @@ struct request {
 	struct secret *secret; /* that it has used; NULL: none */
 	uint64_t use;          /* the number of that use */
 	struct aws aws;
+	struct buf whole;     /* of a body that is searched before anything leaves */
+	uint64_t whole_taken; /* bytes of the room for such bodies; 0: it passes as it comes */
 	struct guard guard;
 	struct delayed held; /* while the guard is weak */
 	struct control_wait wait;
@@ -92,6 +94,9 @@ void request_refuse_secret(struct request *r, unsigned status, const char *reaso
 /* For the placeholder of s, which is where it does not belong; where: as in "sent in …". */
 void request_refuse_leak(struct request *r, const struct secret *s, const char *where);
 
+/* Revokes what is being guessed, if anything: r has seen to it. What else uses it is cut soon. */
+void request_stop_guessed(struct request *r);
+
 /* -- request_credential.c -- */
 
 /* Finds the credential that it gets, if any; nothing is counted yet. False: it was refused, for
@@ -110,6 +115,9 @@ bool request_pay_secret(struct request *r, uint64_t n, struct err *why);
 bool request_keeps_secret(const struct request *r, struct err *why);
 
 /* -- request_body.c -- */
+
+/* Lets go of what is held of the body. */
+void request_body_done(struct request *r);
 
 /* The record is written: has the body come that is to be held, then connects. */
 void request_proceed(struct request *r);

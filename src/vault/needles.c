@@ -27,6 +27,11 @@
 #define PIECE_SHARED 3
 #define PIECE_FORMS  13
 #define WINDOW_MAX   32
+#define PREFIX_MAX   16 /* bytes: of the beginnings that kinds of tokens have in common */
+#define SECRET_MIN   20 /* bytes that are behind one, at least */
+#define FREE_BITS    32 /* of a value, behind such a beginning, that a text may have by chance */
+#define GUESSES_MAX  2  /* beginnings that came to nothing, each longer than the ones before */
+#define GUESS_PIECES 64 /* of the values of one index, told apart */
 #define GRAM         4  /* bytes that are looked up */
 #define SHIFT_BITS   15 /* of the tables' index, at most */
 #define SHIFT_FEW    12 /* at least */
@@ -35,9 +40,26 @@
 #define SPELLING_MAX 8           /* source bytes that may spell one byte of a form, on average */
 #define FORM_MAX     (6 * PIECE) /* bytes of any spelling of a piece */
 
+/* What is known of the values of one index to who watches what is held. */
+struct guess {
+	uint16_t bits[GUESS_PIECES];
+	unsigned count;
+	bool told;
+};
+
+/* Of a set, and of those that take its place. */
+struct guesses {
+	unsigned refs;
+	struct guess *list;
+	size_t count;
+};
+
 struct needles {
 	unsigned refs;
 	bool compiled;
+	struct guesses *guesses;
+	unsigned last_index; /* that a value was added for */
+	unsigned pieces;     /* of that index so far */
 	struct form *forms;
 	size_t count, room;
 	uint8_t *text; /* of all forms, in pages of its own */
@@ -59,11 +81,26 @@ static void wipe_free(void *p, size_t n)
 	free(p);
 }
 
-struct needles *needles_new(void)
+static void guesses_put(struct guesses *g)
+{
+	if (!g || --g->refs)
+		return;
+	free(g->list);
+	free(g);
+}
+
+struct needles *needles_new(const struct needles *before)
 {
 	struct needles *n = calloc(1, sizeof(*n));
-	if (n)
-		n->refs = 1;
+	if (!n)
+		return NULL;
+	n->refs = 1;
+	n->guesses = before ? before->guesses : calloc(1, sizeof(*n->guesses));
+	if (!n->guesses) {
+		free(n);
+		return NULL;
+	}
+	n->guesses->refs++;
 	return n;
 }
 
@@ -121,6 +158,7 @@ void needles_put(struct needles *n)
 	if (!n || --n->refs)
 		return;
 	work_free(n->work);
+	guesses_put(n->guesses);
 	pages_free(n->text, n->size);
 	wipe_free(n->forms, n->room * sizeof(*n->forms));
 	free(n->sorted);
@@ -148,6 +186,13 @@ size_t needles_hold_max(const struct needles *n)
 }
 
 /* -- forms -- */
+
+struct piece {
+	unsigned index;
+	uint16_t number;
+	size_t len;    /* bytes of the value */
+	size_t common; /* the first of them, which many values have */
+};
 
 static int text_reserve(struct needles *n, size_t more)
 {
@@ -179,7 +224,7 @@ static bool form_known(const struct needles *n, const uint8_t *p, size_t len)
 	return false;
 }
 
-static int form_add(struct needles *n, const uint8_t *p, size_t len, unsigned index)
+static int form_add(struct needles *n, const uint8_t *p, size_t len, const struct piece *of)
 {
 	if (len < NEEDLE_MIN || form_known(n, p, len))
 		return 0;
@@ -198,8 +243,12 @@ static int form_add(struct needles *n, const uint8_t *p, size_t len, unsigned in
 	if (r < 0)
 		return r;
 	memcpy(n->text + n->used, p, len);
-	n->forms[n->count++] =
-		(struct form){.at = (uint32_t)n->used, .len = (uint32_t)len, .index = index};
+	n->forms[n->count++] = (struct form){.at = (uint32_t)n->used,
+					     .len = (uint32_t)len,
+					     .index = of->index,
+					     .piece = of->number,
+					     .bits = (uint16_t)(8 * of->len),
+					     .common = (uint16_t)(8 * of->common)};
 	n->used += len;
 	if (len > n->longest)
 		n->longest = len;
@@ -213,12 +262,12 @@ struct draft {
 };
 
 /* Adds the normal form of len bytes of d->spelled. */
-static int form_add_normal(struct needles *n, struct draft *d, size_t len, unsigned index)
+static int form_add_normal(struct needles *n, struct draft *d, size_t len, const struct piece *of)
 {
 	struct normal_room room = {.text = d->normal, .marks = d->marks};
 	struct normal normal;
 	normalise(d->spelled, len, true, &room, &normal);
-	return form_add(n, normal.text, normal.len, index);
+	return form_add(n, normal.text, normal.len, of);
 }
 
 /* As JSON writes it, but for what needs no escape: that is the same in normal form. */
@@ -252,24 +301,24 @@ static size_t spell_percent(const uint8_t *p, size_t len, bool form, uint8_t *ou
 
 /* Each way to write it that can be a normal form of its own. Most values have but one. */
 static int forms_add_text(struct needles *n, struct draft *d, const uint8_t *p, size_t len,
-			  unsigned index)
+			  const struct piece *of)
 {
-	int r = form_add(n, p, len, index);
+	int r = form_add(n, p, len, of);
 	memcpy(d->spelled, p, len);
 	if (r == 0)
-		r = form_add_normal(n, d, len, index);
+		r = form_add_normal(n, d, len, of);
 	if (r == 0)
-		r = form_add_normal(n, d, spell_json(p, len, d->spelled), index);
+		r = form_add_normal(n, d, spell_json(p, len, d->spelled), of);
 	if (r == 0)
-		r = form_add_normal(n, d, spell_percent(p, len, false, d->spelled), index);
+		r = form_add_normal(n, d, spell_percent(p, len, false, d->spelled), of);
 	if (r == 0)
-		r = form_add_normal(n, d, spell_percent(p, len, true, d->spelled), index);
+		r = form_add_normal(n, d, spell_percent(p, len, true, d->spelled), of);
 	return r;
 }
 
 /* Characters that depend on the bytes around are left out: those with bits before or behind. */
 static int forms_add_base64(struct needles *n, struct draft *d, const uint8_t *p, size_t len,
-			    unsigned index)
+			    const struct piece *of)
 {
 	int r = 0;
 	for (size_t before = 0; before < 3 && r == 0; before++) {
@@ -277,35 +326,61 @@ static int forms_add_base64(struct needles *n, struct draft *d, const uint8_t *p
 		memset(d->spelled, 0, before);
 		memcpy(d->spelled + before, p, len);
 		base64_encode(d->spelled, before + len, (char *)d->normal);
-		r = form_add(n, d->normal + from, to - from, index);
+		r = form_add(n, d->normal + from, to - from, of);
 		for (size_t i = from; i < to; i++)
 			d->normal[i] = d->normal[i] == '+'   ? '-'
 				       : d->normal[i] == '/' ? '_'
 							     : d->normal[i];
 		if (r == 0)
-			r = form_add(n, d->normal + from, to - from, index);
+			r = form_add(n, d->normal + from, to - from, of);
 	}
 	return r;
 }
 
 static int forms_add_hex(struct needles *n, struct draft *d, const uint8_t *p, size_t len,
-			 unsigned index)
+			 const struct piece *of)
 {
 	hex_encode(p, len, (char *)d->normal);
-	int r = form_add(n, d->normal, 2 * len, index);
+	int r = form_add(n, d->normal, 2 * len, of);
 	for (size_t i = 0; i < 2 * len; i++)
 		if (d->normal[i] >= 'a')
 			d->normal[i] = (uint8_t)(d->normal[i] - 'a' + 'A');
-	return r == 0 ? form_add(n, d->normal, 2 * len, index) : r;
+	return r == 0 ? form_add(n, d->normal, 2 * len, of) : r;
 }
 
-static int piece_add(struct needles *n, struct draft *d, const uint8_t *p, size_t len,
-		     unsigned index)
+static int piece_add(struct needles *n, struct draft *d, const uint8_t *p, const struct piece *of)
 {
-	int r = forms_add_text(n, d, p, len, index);
+	size_t len = of->len;
+	int r = forms_add_text(n, d, p, len, of);
 	if (r == 0)
-		r = forms_add_base64(n, d, p, len, index);
-	return r == 0 ? forms_add_hex(n, d, p, len, index) : r;
+		r = forms_add_base64(n, d, p, len, of);
+	return r == 0 ? forms_add_hex(n, d, p, len, of) : r;
+}
+
+/* How many of the first bytes others have too: the prefix of a kind of tokens (sk-ant-api03-,
+ * ghp_), or what a JWT says; its signature makes it a secret. */
+static size_t common_bytes(const uint8_t *p, size_t len)
+{
+	const uint8_t *dot = memrchr(p, '.', len);
+	if (len > 3 && !memcmp(p, "eyJ", 3) && dot && memchr(p, '.', len) != dot)
+		return (size_t)(dot - p) + 1;
+	for (size_t n = len < PREFIX_MAX ? len : PREFIX_MAX; n; n--)
+		if (strchr("-_.:", p[n - 1]) && len - n >= SECRET_MIN)
+			return n;
+	return 0;
+}
+
+static int guesses_reserve(struct guesses *g, unsigned index)
+{
+	if (index < g->count)
+		return 0;
+	struct guess *list = reallocarray(g->list, index + 1, sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	memset(list + g->count, 0, (index + 1 - g->count) * sizeof(*list));
+	g->list = list;
+	g->count = index + 1;
+	return 0;
 }
 
 int needles_add(struct needles *n, const void *value, size_t len, unsigned index)
@@ -318,14 +393,25 @@ int needles_add(struct needles *n, const void *value, size_t len, unsigned index
 	if (len > VALUE_MAX)
 		len = VALUE_MAX;
 	struct draft *d = malloc(sizeof(*d));
-	if (!d)
+	if (!d || guesses_reserve(n->guesses, index) < 0) {
+		free(d);
 		return -ENOMEM;
+	}
+	size_t common = common_bytes(p, len);
+	if (index != n->last_index)
+		n->pieces = 0;
+	n->last_index = index;
 	for (size_t at = 0; r == 0; at += PIECE - PIECE_SHARED) {
 		if (len <= PIECE)
 			at = 0;
 		else if (at > len - PIECE)
 			at = len - PIECE; /* the last is as long as the others */
-		r = piece_add(n, d, p + at, len < PIECE ? len : PIECE, index);
+		struct piece piece = {.index = index,
+				      .number = (uint16_t)(n->pieces++ % GUESS_PIECES),
+				      .len = len < PIECE ? len : PIECE};
+		if (common > at)
+			piece.common = common - at < piece.len ? common - at : piece.len;
+		r = piece_add(n, d, p + at, &piece);
 		if (at + PIECE >= len)
 			break;
 	}
@@ -410,8 +496,8 @@ int needles_compile(struct needles *n)
 
 /* -- the search -- */
 
-/* Whether p, all of it, is the beginning of a form. */
-static bool begins_form(const struct needles *n, const uint8_t *p, size_t len)
+/* The first in the order of forms that p, all of it, may be the beginning of. */
+static size_t first_begun(const struct needles *n, const uint8_t *p, size_t len)
 {
 	size_t low = 0, high = n->count;
 	while (low < high) {
@@ -422,10 +508,19 @@ static bool begins_form(const struct needles *n, const uint8_t *p, size_t len)
 		else
 			high = mid;
 	}
-	if (low == n->count)
-		return false;
-	const struct form *f = &n->forms[n->sorted[low]];
-	return f->len > len && !memcmp(needles_text(n, f), p, len);
+	return low;
+}
+
+static bool begins_this(const struct needles *n, size_t i, const uint8_t *p, size_t len)
+{
+	const struct form *f = i < n->count ? &n->forms[n->sorted[i]] : NULL;
+	return f && f->len > len && !memcmp(needles_text(n, f), p, len);
+}
+
+/* Whether p, all of it, is the beginning of a form. */
+static bool begins_form(const struct needles *n, const uint8_t *p, size_t len)
+{
+	return begins_this(n, first_begun(n, p, len), p, len);
 }
 
 /* Compares the forms that may be at p. *ret_open: one of them goes on behind. False: enough. */
@@ -471,4 +566,62 @@ size_t needles_search(const struct needles *n, const uint8_t *text, size_t len, 
 		if (begins_form(n, text + at, len - at))
 			first_open = at;
 	return first_open;
+}
+
+/* -- guesses -- */
+
+static struct opening *find_opening(struct opening *list, size_t count, const struct opening *o)
+{
+	for (size_t i = 0; i < count; i++)
+		if (list[i].index == o->index && list[i].piece == o->piece && list[i].at == o->at)
+			return &list[i];
+	return NULL;
+}
+
+size_t needles_openings(const struct needles *n, const uint8_t *text, size_t len, size_t at,
+			struct opening *list, size_t count, size_t max)
+{
+	for (size_t i = first_begun(n, text, len); begins_this(n, i, text, len); i++) {
+		const struct form *f = &n->forms[n->sorted[i]];
+		struct opening o = {.index = f->index,
+				    .piece = f->piece,
+				    .bits = (uint16_t)(len * f->bits / f->len),
+				    .at = at};
+		if (o.bits <= f->common + FREE_BITS)
+			continue;
+		struct opening *known = find_opening(list, count, &o);
+		if (known && o.bits > known->bits)
+			known->bits = o.bits;
+		else if (!known && count < max)
+			list[count++] = o;
+	}
+	return count;
+}
+
+void needles_count_guess(struct needles *n, const struct opening *o)
+{
+	struct guess *g = o->index < n->guesses->count ? &n->guesses->list[o->index] : NULL;
+	if (!g || o->bits <= g->bits[o->piece])
+		return;
+	g->bits[o->piece] = o->bits;
+	g->count++;
+}
+
+bool needles_guessed(struct needles *n, unsigned *ret_index)
+{
+	for (unsigned i = 0; i < n->guesses->count; i++) {
+		struct guess *g = &n->guesses->list[i];
+		if (g->count <= GUESSES_MAX || g->told)
+			continue;
+		g->told = true;
+		*ret_index = i;
+		return true;
+	}
+	return false;
+}
+
+void needles_forget_guesses(struct needles *n, unsigned index)
+{
+	if (index < n->guesses->count)
+		n->guesses->list[index] = (struct guess){0};
 }

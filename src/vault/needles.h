@@ -13,6 +13,18 @@ struct form {
 	uint32_t len;
 	uint32_t next; /* with the same hash of its beginning; counted from 1, 0: none */
 	unsigned index;
+	uint16_t piece;  /* of the values of this index */
+	uint16_t bits;   /* of the value that it spells */
+	uint16_t common; /* the first of them, which many values have */
+};
+
+/* The beginning of a value, at the end of a text. */
+struct opening {
+	unsigned index;
+	uint16_t piece;
+	uint16_t bits; /* so much of the piece */
+	size_t at;     /* where it begins in the source */
+	bool whole;    /* the rest has come */
 };
 
 /* Room for one block and what was held before it. */
@@ -32,6 +44,14 @@ size_t needles_hold_max(const struct needles *n); /* bytes of a source that may 
 typedef bool (*needles_found)(void *user, size_t at, const struct form *f);
 size_t needles_search(const struct needles *n, const uint8_t *text, size_t len, size_t from,
 		      size_t to, needles_found found, void *user);
+
+/* Of which values text, all of it, is the beginning, but for what says nothing of them: adds to
+ * list (max in all), at is for at. The new count. */
+size_t needles_openings(const struct needles *n, const uint8_t *text, size_t len, size_t at,
+			struct opening *list, size_t count, size_t max);
+
+/* Counts one that came to nothing. */
+void needles_count_guess(struct needles *n, const struct opening *o);
 
 /* Lends the room of the needles, or a new one while that is in use or too small for so many bytes;
  * NULL: no memory. */

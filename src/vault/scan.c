@@ -13,7 +13,8 @@
 
 #include "vault/needles.h"
 
-#define OPEN_MIN 4 /* bytes that really look like the beginning of a value */
+#define OPEN_MIN     4 /* bytes that really look like the beginning of a value */
+#define OPENINGS_MAX 8 /* of one block that are watched */
 
 struct scan {
 	struct needles *needles;
@@ -22,9 +23,11 @@ struct scan {
 	uint8_t *held; /* size bytes, needles_hold_max() at least */
 	bool *hidden;  /* of those, whether each is part of a find */
 	size_t size;
-	size_t held_len, passed; /* of which the first were passed on already */
-	bool held_hides;         /* any is hidden */
-	bool weak;               /* what is held hardly looks like a beginning */
+	size_t held_len, passed;               /* of which the first were passed on already */
+	bool held_hides;                       /* any is hidden */
+	bool weak;                             /* what is held hardly looks like a beginning */
+	struct opening openings[OPENINGS_MAX]; /* what is held may be; at: from its beginning */
+	size_t opening_count;
 };
 
 /* One block while it is looked at. */
@@ -38,7 +41,11 @@ struct block {
 	struct normal normal;
 	bool weak; /* nothing at its end is the beginning of a value for OPEN_MIN bytes */
 	uint64_t finds;
-	unsigned index; /* of the last one */
+	unsigned index;          /* of the last one */
+	struct opening *awaited; /* of the block before; whole when they are found */
+	size_t awaited_count;
+	struct opening openings[OPENINGS_MAX];
+	size_t opening_count;
 };
 
 static void held_free(struct scan *s)
@@ -92,6 +99,9 @@ void scan_free(struct scan *s)
 {
 	if (!s)
 		return;
+	/* A stream that is cut may have told already. */
+	for (size_t i = 0; i < s->opening_count; i++)
+		needles_count_guess(s->needles, &s->openings[i]);
 	held_free(s);
 	needles_put(s->needles);
 	free(s);
@@ -117,9 +127,14 @@ static bool block_caught(const struct block *b)
 
 /* Hides bytes of the source, but for breaks in between: they are no part of a value, and what is
  * written in lines, or in UTF-16, stays so. */
-static bool block_found(struct block *b, size_t from, size_t to, unsigned index)
+static bool block_found(struct block *b, size_t from, size_t to, const struct form *f)
 {
 	bool fresh = !b->redact;
+	unsigned index = f->index;
+	for (size_t i = 0; i < b->awaited_count; i++)
+		if (b->awaited[i].at == from && b->awaited[i].index == index &&
+		    b->awaited[i].piece == f->piece)
+			b->awaited[i].whole = true;
 	b->index = index;
 	for (size_t i = from; b->redact && i < to; i++) {
 		bool is_break = normal_is_break(b->source[i]);
@@ -137,12 +152,12 @@ static bool found_normal(void *user, size_t at, const struct form *f)
 	size_t from, to, unused;
 	normal_source(&b->normal, at, &from, &unused);
 	normal_source(&b->normal, at + f->len - 1, &unused, &to);
-	return block_found(b, from, to, f->index);
+	return block_found(b, from, to, f);
 }
 
 static bool found_plain(void *user, size_t at, const struct form *f)
 {
-	return block_found(user, at, at + f->len, f->index);
+	return block_found(user, at, at + f->len, f);
 }
 
 /* Where what shares a byte with an escape of this mark may begin. False: it has none. */
@@ -182,6 +197,19 @@ static size_t search_around_escapes(struct block *b)
 	return b->len;
 }
 
+/* Notes what the end of the text, from there on, may be the beginning of. */
+static void block_note_openings(struct block *b, const uint8_t *text, size_t len, size_t from,
+				bool is_normal)
+{
+	for (size_t p = from, at, unused; p + OPEN_MIN < len; p++) {
+		at = p;
+		if (is_normal)
+			normal_source(&b->normal, p, &at, &unused);
+		b->opening_count = needles_openings(b->needles, text + p, len - p, at, b->openings,
+						    b->opening_count, OPENINGS_MAX);
+	}
+}
+
 /* Looks at all of it; how many bytes are clear. */
 static size_t block_search(struct block *b, bool final, const struct normal_room *room)
 {
@@ -191,11 +219,15 @@ static size_t block_search(struct block *b, bool final, const struct normal_room
 	clear = b->normal.done;
 	open = needles_search(n, b->normal.text, b->normal.len, 0, b->normal.len, found_normal, b);
 	b->weak = b->normal.len - open < OPEN_MIN;
+	if (!final)
+		block_note_openings(b, b->normal.text, b->normal.len, open, true);
 	if (open < b->normal.len)
 		normal_source(&b->normal, open, &clear, &unused);
 	if (b->normal.escapes && !block_caught(b)) {
 		open = search_around_escapes(b);
 		b->weak &= b->len - open < OPEN_MIN;
+		if (!final)
+			block_note_openings(b, b->source, b->len, open, false);
 		if (open < clear)
 			clear = normal_token(&b->normal, open);
 	}
@@ -281,6 +313,29 @@ static void block_done(struct block *b)
 		memset(b->hidden, 0, b->len * sizeof(*b->hidden));
 }
 
+/* Counts what was awaited and neither came nor is awaited still, and awaits what is held now. */
+static void scan_await(struct scan *s, const struct block *b, size_t clear)
+{
+	for (size_t i = 0; i < s->opening_count; i++) {
+		const struct opening *o = &s->openings[i];
+		bool open = o->whole;
+		for (size_t k = 0; k < b->opening_count; k++)
+			open |= b->openings[k].index == o->index &&
+				b->openings[k].piece == o->piece && b->openings[k].at == o->at;
+		if (!open)
+			needles_count_guess(s->needles, o);
+	}
+	s->opening_count = 0;
+	for (size_t k = 0; k < b->opening_count; k++) {
+		if (b->openings[k].at < clear) { /* so long that it is held no more */
+			needles_count_guess(s->needles, &b->openings[k]);
+			continue;
+		}
+		s->openings[s->opening_count] = b->openings[k];
+		s->openings[s->opening_count++].at -= clear;
+	}
+}
+
 /* n <= SCAN_BLOCK. As scan_push(). */
 static int scan_block(struct scan *s, const uint8_t *p, size_t n, bool final, scan_sink sink,
 		      void *user, unsigned *ret_index)
@@ -290,16 +345,19 @@ static int scan_block(struct scan *s, const uint8_t *p, size_t n, bool final, sc
 	if (!w)
 		return -ENOMEM;
 	scan_join(s, w, p, n, &b);
+	b.awaited = s->openings;
+	b.awaited_count = s->opening_count;
 	size_t passed = s->passed, clear = block_search(&b, final, &w->room);
 	size_t to = block_ends_line(&b) ? b.len : clear;
 	s->finds += b.finds;
 	s->ended = block_caught(&b);
 	if (s->ended) {
-		s->held_len = s->passed = 0;
+		s->held_len = s->passed = s->opening_count = 0;
 		if (ret_index)
 			*ret_index = b.index;
 	} else {
 		s->weak = b.weak && !final;
+		scan_await(s, &b, clear);
 		scan_hold(s, &b, clear);
 		s->passed = (to > passed ? to : passed) - clear;
 		block_pass(&b, passed, to, sink, user);

@@ -20,7 +20,9 @@
 
 struct needles; /* a compiled set; counted references */
 
-struct needles *needles_new(void); /* NULL: no memory */
+/* before: the set that this one takes the place of, whose indices mean the same, or NULL. NULL: no
+ * memory. */
+struct needles *needles_new(const struct needles *before);
 
 /* value (copied) is reported by index. What is too short is left out. 0 or -ENOMEM. */
 int needles_add(struct needles *n, const void *value, size_t len, unsigned index);
@@ -64,6 +66,20 @@ int scan_push(struct scan *s, const uint8_t *p, size_t n, scan_sink sink, void *
 int scan_end(struct scan *s, scan_sink sink, void *user, unsigned *ret_index);
 
 size_t scan_held(const struct scan *s); /* bytes */
+
+/*
+ * What is held tells who waits for it that it is the beginning of a value, and somebody who has a
+ * server echo what he sends can find a value so, piece by piece. But each right guess is a
+ * beginning, longer than any before, that came to nothing. Past a few of them a value counts as
+ * guessed. What begins many values (a token's prefix, the head of a JWT) is no guess; nor is
+ * anything of up to four bytes behind that.
+ */
+
+/* Whether there is one that has come to count as guessed; each is told of once. */
+bool needles_guessed(struct needles *n, unsigned *ret_index);
+
+/* The values of this index are others: what was guessed of them is worth nothing. */
+void needles_forget_guesses(struct needles *n, unsigned index);
 
 /*
  * Somebody may wait for what is held. Where that is weak, that is, less than four bytes of a

@@ -128,10 +128,10 @@ static int add_placeholders(struct needles *n, const struct secret *s, unsigned 
 	return r;
 }
 
-static struct needles *gather(const struct secrets *set,
+static struct needles *gather(const struct secrets *set, const struct needles *before,
 			      int (*add)(struct needles *n, const struct secret *s, unsigned index))
 {
-	struct needles *n = needles_new();
+	struct needles *n = needles_new(before);
 	int r = n ? 0 : -ENOMEM;
 	for (unsigned i = 0; r == 0 && i < set->count; i++)
 		r = add(n, set->list[i], i);
@@ -146,8 +146,8 @@ static struct needles *gather(const struct secrets *set,
 /* After a change of s. One that can't be recognised is not to be used. */
 static int recognise(struct secrets *set, struct secret *s, struct err *e)
 {
-	struct needles *values = gather(set, add_values);
-	struct needles *placeholders = gather(set, add_placeholders);
+	struct needles *values = gather(set, set->values, add_values);
+	struct needles *placeholders = gather(set, set->placeholders, add_placeholders);
 	if (!values || !placeholders) {
 		needles_put(values);
 		needles_put(placeholders);
@@ -158,6 +158,9 @@ static int recognise(struct secrets *set, struct secret *s, struct err *e)
 	needles_put(set->placeholders);
 	set->values = values;
 	set->placeholders = placeholders;
+	for (unsigned i = 0; i < set->count; i++)
+		if (set->list[i] == s)
+			needles_forget_guesses(values, i);
 	return 0;
 }
 
@@ -278,6 +281,20 @@ int secrets_revoke(struct secrets *set, const char *name)
 	return 0;
 }
 
+struct secret *secrets_stop_guessed(struct secrets *set)
+{
+	unsigned index;
+	while (set->count && needles_guessed(set->values, &index)) {
+		struct secret *s = secrets_at(set, index);
+		if (!s || s->revoked)
+			continue;
+		secrets_revoke(set, s->name);
+		s->guessed = true;
+		return s;
+	}
+	return NULL;
+}
+
 void secrets_keep_only(struct secrets *set, const json_t *keep)
 {
 	for (size_t i = 0; i < set->count; i++) {
@@ -372,6 +389,11 @@ unsigned secret_stopped(const struct secret *s, uint64_t now_ms, struct err *e)
 	else if (s->weighed && s->charged >= s->bytes)
 		err_set(e, EACCES, "the grant of %s is used up: it was for %llu bytes", s->name,
 			(unsigned long long)s->bytes);
+	else if (s->guessed)
+		err_set(e, EACCES,
+			"the grant of %s was stopped: its value was being guessed from what its "
+			"hosts send back",
+			s->name);
 	else if (s->revoked)
 		err_set(e, EACCES, "the grant of %s was revoked", s->name);
 	else if (s->unavailable[0])
@@ -436,6 +458,11 @@ enum secret_kind secret_kind(const struct secret *s)
 bool secret_is_canary(const struct secret *s)
 {
 	return s->canary;
+}
+
+bool secret_was_guessed(const struct secret *s)
+{
+	return s->guessed;
 }
 
 unsigned secret_version(const struct secret *s)

@@ -58,6 +58,10 @@ int secrets_renew(struct secrets *s, const json_t *update, struct err *e);
    comes back from its hosts. 0, -ENOENT. */
 int secrets_revoke(struct secrets *s, const char *name);
 
+/* Revokes one whose value is being guessed (scan.h), and returns it; NULL when there is none. */
+struct secret *secrets_stop_guessed(struct secrets *s);
+bool secret_was_guessed(const struct secret *s); /* it was revoked for that */
+
 /* Revokes all that keep (an array of entries) does not name. */
 void secrets_keep_only(struct secrets *s, const json_t *keep);
 

@@ -31,6 +31,7 @@ struct secret {
 	struct secret_words past_hosts;     /* that it is for no longer, but was sent to */
 	char unavailable[SECRET_WHY_MAX];   /* "": it has its values */
 	bool revoked, canary;
+	bool guessed; /* revoked for that */
 	uint64_t ended;         /* revoked: the how-manieth of the set */
 	bool counted, weighed;  /* there is a most of uses, of bytes */
 	uint64_t uses, bytes;   /* the most */

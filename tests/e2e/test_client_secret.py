@@ -539,7 +539,7 @@ def test_grant_of_our_variable(script):
 
 def test_grants_are_listed_safely_and_reasons_told(script):
     listed = [
-        {**GRANT, "used": 3, "uses": 100, "lastUse": "2026-01-01T00:00:00Z", "expiresAt": "2999-01-01T00:00:00Z"},
+        {**GRANT, "used": 3, "uses": 100, "usedBytes": 2500, "lastUse": "2026-01-01T00:00:00Z", "expiresAt": "2999-01-01T00:00:00Z"},
         {**GRANT, "name": "DOWN", "state": "unavailable", "reason": "no answer " + HOSTILE, "canary": True},
         {"name": HOSTILE, "kind": HOSTILE, "hosts": [HOSTILE], "state": HOSTILE, "used": "x", "lastUse": HOSTILE, "alarmed": HOSTILE}, 7,
         {**GRANT, "canary": True, "alarmed": "2026-01-01T00:00:00Z"},
@@ -547,12 +547,12 @@ def test_grants_are_listed_safely_and_reasons_told(script):
     script.on("GET /sandboxes/w/grants")(lambda r: r.json(200, listed))
     done = space(script, "grant", "ls", "w")
     rows = [re.split(r"  +", line.rstrip()) for line in done.stdout.decode().splitlines()]
-    assert rows[0] == ["NAME", "KIND", "HOSTS", "STATE", "USES", "LAST USE", "EXPIRES"]
-    assert rows[1][:5] == ["TOKEN", "bearer", "a.example", "good", "3/100"]
-    assert all(re.fullmatch(r"\d+d", cell) for cell in rows[1][5:])
-    assert rows[2] == ["DOWN", "bearer", "a.example", "unavailable (canary)", "0", "-", "-"]
+    assert rows[0] == ["NAME", "KIND", "HOSTS", "STATE", "USES", "BYTES", "LAST USE", "EXPIRES"]
+    assert rows[1][:6] == ["TOKEN", "bearer", "a.example", "good", "3/100", "2.5 kB"]
+    assert all(re.fullmatch(r"\d+d", cell) for cell in rows[1][6:])
+    assert rows[2] == ["DOWN", "bearer", "a.example", "unavailable (canary)", "0", "0 B", "-", "-"]
     assert rows[3][:4] == [SHOWN] * 4 and rows[3][4] == "-" and len(rows) == 6
-    assert re.fullmatch(r"ALARM \d+d ago", rows[5][3])
+    assert re.fullmatch(r"good, ALARM \d+d ago", rows[5][3])
     assert "\x1b" not in done.stdout.decode()
     assert done.stderr.decode() == "space: DOWN: no answer " + SHOWN + "\n"
     done = space(script, "grant", "ls", "--json", "w")

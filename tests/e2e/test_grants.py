@@ -24,7 +24,17 @@ def service():
     s.streaming, s.cut = threading.Event(), threading.Event()
 
     class Handler(s.server.RequestHandlerClass):
+        def cut_short(self, text):
+            """Says this, and no more of what was promised."""
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text) + 100))
+            self.end_headers()
+            self.wfile.write(text)
+            self.close_connection = True
+
         def do_GET(self):
+            if self.path.startswith("/cut/"):
+                return self.cut_short(self.path.removeprefix("/cut/").encode())
             if self.path != "/endless":
                 return self.answer()
             self.send_response(200)
@@ -324,7 +334,26 @@ def test_a_canary_alarms(home, service, clean):
     assert ask(home, service, "c", "/c") == ("403", None)
     shown = grants(home, "c")["BAIT"]
     assert shown["canary"] and shown["alarmed"]
-    assert "touched the canary BAIT" in log_of(home)
+    assert "alarm of BAIT" in log_of(home)
+
+
+GUESSABLE = "qwErtYuiOp4aSdFgH"
+
+
+def test_what_is_being_guessed_is_taken_back(home, service, clean):
+    ok(run(home, service, "g", {"name": "KEY", "hosts": [service.host], "value": GUESSABLE}))
+    assert ask(home, service, "g", "/g")[0] == "200"
+    for known in range(5, 8):
+        home.space("exec", "g", "--", "curl", "-sS", service.url + "/cut/" + GUESSABLE[:known])
+    eventually(lambda: grants(home, "g")["KEY"]["state"] == "revoked", lambda: grants(home, "g"))
+    assert grants(home, "g")["KEY"]["alarmed"]
+    assert "alarm of KEY" in log_of(home) and "being guessed" in log_of(home)
+    assert records(home, "g", "grant.revoke")[0]["name"] == "KEY"
+    assert ask(home, service, "g", "/later")[0] == "403"
+    home.ok("pause", "g")
+    home.ok("resume", "g")
+    assert ask(home, service, "g", "/later")[0] == "403"
+    assert "revoked, ALARM" in home.ok("grant", "ls", "g")
 
 
 CREDENTIALS = """\

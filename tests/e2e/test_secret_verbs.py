@@ -104,4 +104,4 @@ def test_canary_that_is_touched_is_seen(node, service, policy, clean):
     node.ok("run", "-d", "--name", "c", "--policy", policy, "--secret", "BAIT", "--", "sleep", "100000")
     assert row(node, "c", "BAIT")["STATE"] == "good (canary)"
     assert ask(node, service, "c", "/bait") == ("403", None)
-    eventually(lambda: row(node, "c", "BAIT")["STATE"].startswith("ALARM"), lambda: row(node, "c", "BAIT"))
+    eventually(lambda: row(node, "c", "BAIT")["STATE"].startswith("good, ALARM"), lambda: row(node, "c", "BAIT"))

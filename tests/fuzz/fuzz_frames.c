@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	bool redact = data[0] & 1;
 	size_t piece = data[1] % 64 + 1, len = size - 2;
 	const uint8_t *bytes = data + 2;
-	struct needles *n = needles_new();
+	struct needles *n = needles_new(NULL);
 	require(n && needles_add(n, "abcdefgh", 8, 0) == 0 && needles_compile(n) == 0);
 
 	int a = run(n, redact, bytes, len, len ? len : 1, &whole);

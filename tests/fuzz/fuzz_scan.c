@@ -215,7 +215,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	size_t piece = data[1] % 64 + 1, len = size - 2, first = len;
 	const uint8_t *text = data + 2;
-	struct needles *n = needles_new();
+	struct needles *n = needles_new(NULL);
 	memset(may, 0, sizeof(may));
 	memset(must, 0, sizeof(must));
 	struct search search = {.text = (const char *)text, .n = len, .may = may, .must = must};

@@ -101,7 +101,7 @@ static double rate_redact(const char *text, size_t total, size_t piece, struct n
 
 static struct needles *random_needles(unsigned count, char first[TOKEN + 1])
 {
-	struct needles *n = needles_new();
+	struct needles *n = needles_new(NULL);
 	for (unsigned i = 0; n && i < count; i++) {
 		char value[TOKEN + 1] = "";
 		fill_letters(value, TOKEN);

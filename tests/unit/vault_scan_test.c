@@ -20,7 +20,7 @@
 
 static struct needles *needles_of(const char *const *values, size_t count)
 {
-	struct needles *n = needles_new();
+	struct needles *n = needles_new(NULL);
 	assert_non_null(n);
 	for (size_t i = 0; i < count; i++)
 		assert_int_equal(needles_add(n, values[i], strlen(values[i]), (unsigned)i), 0);
@@ -494,6 +494,115 @@ static void what_is_weak_can_be_let_go(void **state)
 }
 
 /* However long somebody goes on with the beginning of a value. */
+/* A stream in which text comes, then nothing for a while, then rest. */
+static void echo(struct needles *n, const char *text, const char *rest)
+{
+	auto_buf struct buf out;
+	struct scan *s = scan_new(n, true);
+	buf_init(&out, TEXT_MAX);
+	assert_int_equal(scan_push(s, (const uint8_t *)text, strlen(text), sink, &out, NULL), 0);
+	if (rest) {
+		assert_int_equal(
+			scan_push(s, (const uint8_t *)rest, strlen(rest), sink, &out, NULL), 0);
+		assert_int_equal(scan_end(s, sink, &out, NULL), 0);
+	}
+	scan_free(s);
+}
+
+/* As above, with the first len bytes of a value in hexadecimal or not. */
+static void echo_beginning(struct needles *n, const char *value, size_t len, bool hex,
+			   const char *rest)
+{
+	char text[256] = "said: ", part[128];
+	snprintf(part, sizeof(part), "%.*s", (int)len, value);
+	if (hex)
+		hex_encode(value, len, text + strlen(text));
+	else
+		strcat(text, part);
+	echo(n, text, rest);
+}
+
+#define SECRET_TOKEN "sk-ant-api03-hR5tYu8iOp2aSdFgH3jKlZxCvBnM"
+
+static void who_guesses_a_value_is_found_out(void **state)
+{
+	static const char *const rests[] = {"?\n", "", NULL}; /* NULL: he cuts the stream */
+	static const char *const values[] = {"qwErtYuiOp4aSdFgH", SECRET_TOKEN};
+	(void)state;
+	for (size_t v = 0; v < 2; v++)
+		for (size_t i = 0; i < 6; i++) {
+			struct needles *n = needles_of_one(values[v]);
+			size_t known = v ? strlen("sk-ant-api03-") : 0, len = known + 1;
+			unsigned index = 7;
+			while (!needles_guessed(n, &index)) {
+				assert_in_range(++len, 0, known + 8);
+				echo_beginning(n, values[v], len, i % 2, rests[i / 2]);
+			}
+			assert_int_equal(index, 0);
+			assert_false(needles_guessed(n, &index)); /* told once */
+			needles_put(n);
+		}
+}
+
+static void wrong_guesses_beside_a_value_that_comes_count(void **state)
+{
+	(void)state;
+	const char *value = "qwErtYuiOp4aSdFgH";
+	struct needles *n = needles_of_one(value);
+	unsigned index;
+	for (size_t len = 5; len < 8; len++) {
+		auto_free char *rest = str_printf("? and %s\n", value);
+		echo_beginning(n, value, len, false, rest);
+	}
+	assert_true(needles_guessed(n, &index));
+	needles_put(n);
+}
+
+/* Everything that an honest server may say. */
+static void nobody_is_suspected_for_less(void **state)
+{
+	(void)state;
+	static const char *const jwts[] = {
+		"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.QmFzZTY0VXJsU2lnbmF0dXJl",
+		"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJiIn0.T3RoZXJTaWduYXR1cmU"};
+	const char *const values[] = {SECRET_TOKEN, "qwErtYuiOp4aSdFgH", jwts[0]};
+	struct needles *n = needles_of(values, 3);
+	unsigned index;
+	for (size_t v = 0; v < 2; v++)
+		for (size_t len = 1; len < strlen(values[v]); len++)
+			for (size_t i = 0; i < 2; i++) /* it comes whole, in two parts */
+				echo_beginning(n, values[v], len, false, values[v] + len);
+	for (size_t len = 1; len <= strlen("sk-ant-api03-") + 4; len++)
+		echo_beginning(n, SECRET_TOKEN, len, false, "...\n"); /* which kind it is */
+	for (size_t i = 0; i < 100; i++)
+		echo_beginning(n, values[1], 8, false, "*********\n"); /* a hint at it */
+	for (size_t len = 1; len < strlen(jwts[1]); len++)
+		echo_beginning(n, jwts[1], len, false, jwts[1] + len);
+	assert_false(needles_guessed(n, &index));
+	needles_put(n);
+}
+
+static void guesses_outlast_the_set_but_not_the_value(void **state)
+{
+	(void)state;
+	const char *value = "qwErtYuiOp4aSdFgH";
+	struct needles *n = needles_of_one(value), *next;
+	unsigned index;
+	echo_beginning(n, value, 5, false, "?");
+	echo_beginning(n, value, 6, false, "?");
+	next = needles_new(n);
+	needles_put(n);
+	assert_int_equal(needles_add(next, value, strlen(value), 0), 0);
+	assert_int_equal(needles_compile(next), 0);
+	needles_forget_guesses(next, 1); /* another's */
+	echo_beginning(next, value, 7, false, "?");
+	assert_true(needles_guessed(next, &index));
+	needles_forget_guesses(next, 0);
+	echo_beginning(next, value, 8, false, "?");
+	assert_false(needles_guessed(next, &index));
+	needles_put(next);
+}
+
 static void what_is_held_is_bounded(void **state)
 {
 	(void)state;
@@ -557,7 +666,7 @@ static void many_long_values_are_held_in_bounds(void **state)
 	(void)state;
 	unsigned seed = 3;
 	auto_free char *value = calloc(1, 65536);
-	struct needles *n = needles_new();
+	struct needles *n = needles_new(NULL);
 	char last[600];
 	for (unsigned i = 0; i < 128; i++) {
 		fill_random(value, 65535, &seed);
@@ -714,6 +823,10 @@ int main(void)
 		cmocka_unit_test(a_value_that_goes_on_in_the_next_line_is_found),
 		cmocka_unit_test(what_is_looked_for_may_change_in_between),
 		cmocka_unit_test(what_is_weak_can_be_let_go),
+		cmocka_unit_test(who_guesses_a_value_is_found_out),
+		cmocka_unit_test(wrong_guesses_beside_a_value_that_comes_count),
+		cmocka_unit_test(nobody_is_suspected_for_less),
+		cmocka_unit_test(guesses_outlast_the_set_but_not_the_value),
 		cmocka_unit_test(what_is_held_is_bounded),
 		cmocka_unit_test(long_value_is_hidden_whole),
 		cmocka_unit_test(many_long_values_are_held_in_bounds),

@@ -154,3 +154,46 @@ def test_leaks_nothing_that_may_be_answered_waits(leaky, world):
                     got += stream.read(int(stream.readline(), 16))
                     stream.readline()
                 assert got == text
+
+
+def post(sock, host, world, length, fields=()):
+    lines = [f"POST /up HTTP/1.1", f"Host: {host}:{world.port}", f"Content-Length: {length}", *fields, "", ""]
+    sock.sendall("\r\n".join(lines).encode())
+
+
+@pytest.mark.parametrize("host", ["key.test", "api.test"])
+def test_nothing_of_a_short_request_leaves_before_its_body_was_searched(leaky, world, host):
+    since, before = leaky.mark(), len(world.https.requests)
+    body = b"x" * (64 * 1024 - len(P)) + P
+    with leaky.tls(host, world.port) as sock:
+        post(sock, host, world, len(body))
+        sock.sendall(body[:-1])
+        leaky.wait_record("egress.request", since, host=host)
+        sock.sendall(body[-1:])
+        is_leak(leaky, world, Response(sock, "POST"), since, host)
+    assert leaky.get(host, world.port, "/after").status == 200  # so that what had left would be here
+    assert [r.target for r in world.https.requests[before:]] == ["/after"]
+
+
+def test_short_body_goes_on_whole(leaky, world):
+    for size, fields in ((1, []), (5000, ["Expect: 100-continue"]), (64 * 1024, []), (64 * 1024 + 1, [])):
+        body = os.urandom(size)
+        with leaky.tls("key.test", world.port) as sock:
+            post(sock, "key.test", world, size, fields)
+            if fields:
+                assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
+            for at in range(0, size, 4999):
+                sock.sendall(body[at : at + 4999])
+            assert Response(sock, "POST").status == 200
+        assert world.https.requests[-1].body == body
+        assert world.https.requests[-1].get("Content-Length") == str(size)
+
+
+def test_guest_that_does_not_send_what_it_promised_is_not_waited_for_by_a_server(leaky, world):
+    since, before = leaky.mark(), len(world.https.requests)
+    with leaky.tls("key.test", world.port) as sock:
+        post(sock, "key.test", world, 1000)
+        sock.sendall(b"x" * 999)
+        leaky.wait_record("egress.request", since)
+    leaky.wait_record("egress.response", since, error="the guest closed the connection")
+    assert len(world.https.requests) == before

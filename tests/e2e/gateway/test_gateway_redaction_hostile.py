@@ -97,3 +97,114 @@ def test_websocket_is_searched_for_a_value_that_there_was_not_when_it_began(star
         tell(lab, renew={"name": "T", "value": VALUE})
         sock.sendall(frame(VALUE.encode()))
         assert early + exactly(sock, len(VALUE) + 2 - len(early)) == frame(STARS.encode())
+
+
+# -- a host that sends back what the guest says, and pauses in it: what is held tells what is right --
+
+KNOWN_MAX = len("Xy7-") + 4 + 3 + 1  # what many values begin with, what may be by chance, three guesses, and the one that is not answered
+GUESSED = "the grant of T was stopped: its value was being guessed from what its hosts send back"
+
+
+class Echo:
+    """An answer whose parts the guest chooses."""
+
+    def __init__(self, lab, world):
+        self.parts, self.more = [], threading.Semaphore(0)
+        world.https.script["/echo"] = self._serve
+        self.sock = lab.tls("key.test", world.port)
+        self.sock.sendall(f"GET /echo HTTP/1.1\r\nHost: key.test:{world.port}\r\nConnection: close\r\n\r\n".encode())
+
+    def _serve(self, connection, _request):
+        connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while self.more.acquire(timeout=20):
+            part = self.parts.pop(0)
+            try:
+                connection.send(b"%x\r\n%s\r\n" % (len(part), part))
+            except OSError:
+                return False
+            if not part:
+                return False
+        return False
+
+    def say(self, part):
+        self.parts.append(part.encode())
+        self.more.release()
+
+
+def until(sock, last):
+    data = b""
+    while last not in data:
+        more = sock.recv(65536)
+        if not more:
+            break
+        data += more
+    return data
+
+
+def assert_stopped(lab, world):
+    denied = lab.wait_record("egress.deny", stopped="T")
+    assert denied["alarm"] == "T" and denied["reason"] == GUESSED and denied["host"] == "key.test"
+    answer = lab.get("key.test", world.port, "/")
+    assert answer.status == 403 and answer.json()["message"] == GUESSED
+
+
+def test_value_is_not_guessed_from_pauses_of_an_echo(start, world):
+    lab = start()
+    other = Open(lab, world)  # it uses the credential, too
+    echo, known = Echo(lab, world), 0
+    for known in range(4, len(VALUE)):
+        echo.say("guess:" + VALUE[:known])
+        until(echo.sock, b"guess:")
+        echo.say("?;")
+        if b"?;" not in until(echo.sock, b"?;"):
+            break
+    assert known <= KNOWN_MAX
+    assert_stopped(lab, world)
+    assert b"rest" not in other.rest(b"rest")
+
+
+def test_value_is_not_guessed_by_streams_that_are_cut(start, world):
+    lab = start()
+    for known in (9, 10, 11):
+        echo = Echo(lab, world)
+        echo.say("begun;")
+        until(echo.sock, b"begun;")
+        echo.say("?;guess:" + VALUE[:known])
+        assert b"guess:" in until(echo.sock, b"guess:")
+        echo.sock.close()
+        lab.wait_record("egress.response", error="the guest closed the connection")
+        if known < 11:
+            lab.records.clear()
+    assert_stopped(lab, world)
+
+
+def test_value_is_not_guessed_from_a_websocket(start, world):
+    lab = start()
+    WebSocket(world.https)
+    with lab.tls("key.test", world.port) as sock:
+        sock.sendall(websocket_head(world, host="key.test"))
+        _, data = switched(sock)
+        known = 0
+        for known in range(4, len(VALUE)):
+            begun, rest = frame(VALUE[:known].encode(), final=False), frame(b"?;", opcode=0)
+            sock.sendall(begun)
+            data = until(sock, begun[:2])
+            sock.sendall(rest)
+            if b"?;" not in data and b"?;" not in until(sock, b"?;"):
+                break
+        assert known <= KNOWN_MAX
+    assert_stopped(lab, world)
+
+
+def test_honest_pauses_are_no_guesses(start, world):
+    lab = start()
+    echo = Echo(lab, world)
+    echo.say("begun;")
+    assert until(echo.sock, b"begun;")
+    for cut in range(1, len(VALUE)):
+        echo.say("is:" + VALUE[:cut])
+        echo.say(VALUE[cut:] + "!;")
+        assert STARS.encode() in until(echo.sock, b"!;")
+    echo.say("")
+    read_all(echo.sock)
+    assert lab.get("key.test", world.port, "/").status == 200

@@ -61,7 +61,7 @@ def test_http1_a_cut_response_is_cut_for_the_guest_too(lab, world, host, answer)
         sock.sendall(b"GET /cut HTTP/1.1\r\n" + host + b"\r\n\r\n")
         data = read_all(sock)
     assert data.startswith(b"HTTP/1.1 200") and not data.endswith(b"0\r\n\r\n")
-    assert lab.wait_record("egress.response", since, status=200)["error"]
+    lab.wait_record("egress.response", since, status=200, error=bool)  # others may end late
 
 
 @pytest.mark.conformance("http1: responses")
