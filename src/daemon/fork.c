@@ -292,12 +292,15 @@ static int copy_spec(const struct sandbox_spec *from, struct sandbox_spec *to, s
 	to->image = strdup(from->image);
 	to->command = json_deep_copy(from->command);
 	to->secrets = json_deep_copy(from->secrets);
+	to->strays = from->strays ? json_deep_copy(from->strays) : json_array();
 	to->policy = NULL;
 	to->detached = true;
 	auto_json json_t *policy = from->policy ? policy_to_json(from->policy) : NULL;
 	if (policy && !(to->policy = policy_from_json(policy, e)))
 		return -EINVAL;
-	return to->image && to->command && to->secrets ? 0 : err_set(e, ENOMEM, "no memory");
+	return to->image && to->command && to->secrets && to->strays
+		       ? 0
+		       : err_set(e, ENOMEM, "no memory");
 }
 
 static int child_make(struct fork *f, unsigned i, struct err *e)
@@ -419,7 +422,7 @@ int sandbox_fork(struct sandbox *sb, const struct sandbox_fork_request *q,
 	if (r == 0 && q->grants)
 		r = grants_complete(f->spec.secrets, q->secrets, false, e);
 	else if (r == 0)
-		json_array_clear(f->spec.secrets);
+		r = grants_leave(&f->spec, e);
 	const struct freeze_request freeze = {
 		.kind = FREEZE_FORK,
 		.parent = sb->node->paths.places,

@@ -33,6 +33,7 @@
 #define BACKLOG     4
 #define SOCKET_NAME "gateway"
 #define ADOPT_MS    10000 /* for a gateway to say where it is */
+#define END_MS      1000  /* for one that is told to end to record what was open */
 #define CHANGE_MS   10000 /* for it to obey another policy, or a message about a credential */
 
 enum gateway_state {
@@ -40,7 +41,8 @@ enum gateway_state {
 	GATEWAY_CONFIGURED, /* will say that it is ready */
 	GATEWAY_ADOPTED,    /* will say where it is */
 	GATEWAY_READY,
-	GATEWAY_ENDING, /* killed, or gone */
+	GATEWAY_CLOSING, /* told to end; records how what was open has ended */
+	GATEWAY_ENDING,  /* killed, or gone */
 };
 
 /* A message about a credential that is not answered yet. */
@@ -109,6 +111,22 @@ void gateway_kill(struct gateway *g)
 	/* From the pidfd, so never a stranger. The process may be gone already: then it waits to be
 	 * reaped. */
 	pidfd_send_signal(g->pidfd, SIGKILL, NULL, 0);
+}
+
+static void on_end_late(uv_timer_t *t)
+{
+	gateway_kill(t->data);
+}
+
+void gateway_end(struct gateway *g)
+{
+	if (g->state != GATEWAY_READY) {
+		gateway_kill(g);
+		return;
+	}
+	g->state = GATEWAY_CLOSING;
+	pidfd_send_signal(g->pidfd, SIGTERM, NULL, 0);
+	uv_timer_start(&g->late, on_end_late, END_MS, 0);
 }
 
 struct gateway_identity gateway_identity(const struct gateway *g)
@@ -223,7 +241,7 @@ static void on_answer_late(uv_timer_t *t)
 static void watch_answers(struct gateway *g)
 {
 	uint64_t due_ms = g->changed ? g->change_due_ms : UINT64_MAX, now_ms = clock_mono_ms();
-	if (g->state == GATEWAY_ENDING)
+	if (g->state >= GATEWAY_CLOSING)
 		return;
 	if (!list_empty(&g->asked)) {
 		const struct asked *first = list_entry(g->asked.next, struct asked, link);
@@ -289,7 +307,7 @@ static int take_message(struct gateway *g, const uint8_t *p, size_t n)
 	int r = doc_want_string(m, "type", &type, &g->why);
 	if (r < 0)
 		return r;
-	if (str_eq(type, "audit") && g->state == GATEWAY_READY)
+	if (str_eq(type, "audit") && (g->state == GATEWAY_READY || g->state == GATEWAY_CLOSING))
 		return take_records(g, m);
 	if (str_eq(type, "state") && g->state == GATEWAY_ADOPTED)
 		return take_state(g, m);
@@ -340,11 +358,13 @@ static void on_control(uv_poll_t *p, int status, int events)
 	int w = audit_flush(g->node->audit, &g->why);
 	if (g->state == GATEWAY_ENDING)
 		return; /* ready() killed it */
-	if (r < 0 || w < 0) {
+	if (g->state == GATEWAY_CLOSING && r == -ENODATA && w == 0) {
+		uv_poll_stop(&g->control_poll); /* it has said all */
+	} else if (r < 0 || w < 0) {
 		gateway_kill(g);
 	} else if (r > 0) {
 		send_ack(g);
-		if (g->ops->active)
+		if (g->ops->active && g->state == GATEWAY_READY)
 			g->ops->active(g->user);
 	}
 }

@@ -6,7 +6,7 @@
  *
  *   gateway_open ─► waiting ─ gateway_configure ─► ready()
  *   gateway_adopt ────────────────────────────────► ready() ─ gateway_set_policy ─► done()
- *   gateway_kill at any time ─► exited()
+ *   gateway_kill, gateway_end at any time ─► exited()
  */
 #pragma once
 
@@ -95,3 +95,6 @@ int gateway_secret(struct gateway *g, const char *verb, json_t *what, gateway_do
 
 /* Kills it at once; exited() follows. */
 void gateway_kill(struct gateway *g);
+
+/* Has it record how what was open has ended, and end; it is killed when that takes too long. */
+void gateway_end(struct gateway *g);

@@ -420,6 +420,17 @@ json_t *grant_entry_inherit(const json_t *entry)
 	return copy;
 }
 
+json_t *grant_entry_stray(const json_t *entry)
+{
+	static const char *const members[] = {"name", "variables", "canary", NULL};
+	json_t *stray = only(entry, members);
+	if (stray && json_object_set_new(stray, "stray", json_true()) == 0 &&
+	    add_inherited(stray, entry) == 0)
+		return stray;
+	json_decref(stray);
+	return NULL;
+}
+
 /* -- counting -- */
 
 static bool names(const json_t *event, const char *member, const json_t *entry)

@@ -55,5 +55,9 @@ void grant_entry_update(json_t *entry);
 /* What a child of a sandbox gets of it: a new reference. What is left is all that it may use. */
 json_t *grant_entry_inherit(const json_t *entry);
 
+/* What a child gets of it that is not granted it: placeholders are in its memory (secrets_put()). A
+ * new reference; NULL: no memory. */
+json_t *grant_entry_stray(const json_t *entry);
+
 /* Counts what a record of the gateway tells of it. True: an alarm. */
 bool grant_entry_count(json_t *entry, const json_t *event, uint64_t now_ms);

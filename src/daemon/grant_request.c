@@ -339,3 +339,18 @@ json_t *grants_inherit(const json_t *entries, struct err *e)
 	}
 	return r < 0 ? NULL : take_ptr(list);
 }
+
+int grants_leave(struct sandbox_spec *spec, struct err *e)
+{
+	json_t *entry;
+	size_t i;
+	json_array_foreach(spec->secrets, i, entry)
+	{
+		json_t *stray = grant_entry_stray(entry);
+		if (!stray || json_array_append_new(spec->strays, stray) < 0)
+			return err_set(e, ENOMEM, "no memory");
+	}
+	while (json_array_size(spec->strays) > STRAYS_MAX)
+		json_array_remove(spec->strays, 0);
+	return json_array_clear(spec->secrets);
+}

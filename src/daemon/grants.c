@@ -279,6 +279,9 @@ json_t *grants_for_gateway(struct sandbox *sb)
 		if (wire && mark_fits(set, wire, sb->spec.policy))
 			r = json_array_append(list, wire);
 	}
+	json_array_foreach(sb->spec.strays, i,
+			   entry) if (r == 0 && json_array_size(list) < SECRETS_MAX) r =
+		json_array_append(list, entry);
 	secrets_free(set);
 	return r < 0 ? NULL : take_ptr(list);
 }

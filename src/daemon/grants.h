@@ -39,6 +39,9 @@ void grants_forget_values(json_t *entries);
 /* What a child gets, with placeholders of its own: a new list. NULL with e set. */
 json_t *grants_inherit(const json_t *entries, struct err *e);
 
+/* Makes what spec, of a child, was granted a list of strays. 0 or -ENOMEM with e set. */
+int grants_leave(struct sandbox_spec *spec, struct err *e);
+
 /* From now on the broker brings its values. resumed: it had its grants before. 0 or -errno. */
 int grants_begin(struct sandbox *sb, bool resumed, struct err *e);
 

@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#define STRAYS_MAX 16 /* the latest */
+
 #include "daemon/broker.h"
 #include "daemon/gateway.h"
 #include "daemon/grants.h"

@@ -75,7 +75,7 @@ void place_kill(struct place *p)
 	if (p->vmm)
 		vmm_kill(p->vmm);
 	if (p->gateway && !p->gateway_dropped)
-		gateway_kill(p->gateway);
+		gateway_end(p->gateway);
 	maybe_gone(p);
 }
 

@@ -69,6 +69,8 @@ static json_t *detail_of(const struct sandbox *sb)
 		"paused_ms", (json_int_t)sb->paused_ms, "secrets", secrets_without_values(sb));
 	if (!j)
 		return NULL;
+	if (json_array_size(spec->strays))
+		json_object_set(j, "strays", spec->strays);
 	if (spec->policy)
 		json_object_set_new(j, "policy", policy_to_json(spec->policy));
 	if (sb->policy_due)
@@ -136,12 +138,15 @@ static int read_switches(struct sandbox_spec *spec, const json_t *j, struct err 
 
 static int read_policy(struct sandbox_spec *spec, const json_t *j, struct err *e)
 {
-	json_t *policy = NULL, *secrets = NULL;
+	json_t *policy = NULL, *secrets = NULL, *strays = NULL;
 	int r = doc_opt_object(j, "policy", &policy, e);
 	if (r == 0)
 		r = doc_opt_array(j, "secrets", &secrets, e);
+	if (r == 0)
+		r = doc_opt_array(j, "strays", &strays, e);
 	if (r < 0)
 		return r;
+	spec->strays = strays ? json_deep_copy(strays) : NULL;
 	spec->secrets = secrets ? json_deep_copy(secrets) : json_array();
 	size_t i;
 	json_t *secret;

@@ -32,6 +32,7 @@ void sandbox_spec_done(struct sandbox_spec *s)
 	json_decref(s->command);
 	policy_free(s->policy);
 	json_decref(s->secrets);
+	json_decref(s->strays);
 	*s = (struct sandbox_spec){0};
 }
 

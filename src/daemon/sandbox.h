@@ -51,6 +51,7 @@ struct sandbox_spec {
 	json_t *command;
 	struct policy *policy;
 	json_t *secrets; /* what it was granted (grant_entry.h) */
+	json_t *strays;  /* what sandboxes were granted of which it is a copy, and it was not; may be NULL */
 };
 
 void sandbox_spec_done(struct sandbox_spec *s);

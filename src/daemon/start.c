@@ -61,6 +61,21 @@ static char *named_user(const struct http_head *head)
 	return plain;
 }
 
+/* As the agent refuses: Connect's clients read no message from an answer of another status. */
+static void refuse(struct http_exchange *x, const char *code, const char *message)
+{
+	auto_json json_t *j =
+		json_pack("{s:{s:s, s:s}}", "error", "code", code, "message", message);
+	auto_free char *text = j ? doc_to_text(j) : NULL;
+	auto_buf struct buf body;
+	buf_init(&body, SIZE_MAX);
+	if (text && envelope_write(&body, ENVELOPE_END, text, strlen(text)) == 0)
+		http_exchange_reply(x, 200, "application/connect+json", (const char *)body.data,
+				    body.len);
+	else
+		http_exchange_reply_error(x, 500, "no memory");
+}
+
 static void serve(struct sandbox *sb, struct http_exchange *x, const char *body, size_t n)
 {
 	struct envelope env;
@@ -70,12 +85,14 @@ static void serve(struct sandbox *sb, struct http_exchange *x, const char *body,
 	if (used >= 0 && (size_t)used == n && env.flag == ENVELOPE_MESSAGE)
 		start = doc_parse_json((const char *)env.payload, env.len, &e);
 	if (!start) {
-		http_exchange_reply_error(
-			x, 400, "Start wants one envelope with a JSON message: %s", e.text);
+		if (!e.code)
+			err_set(&e, EBADMSG, "this is none");
+		err_prefix(&e, "Start wants one envelope with a JSON message");
+		refuse(x, "invalid_argument", e.text);
 		return;
 	}
 	if (grants_set_variables(sb, start, &e) < 0) {
-		http_exchange_reply_error(x, 400, "%s", e.text);
+		refuse(x, "invalid_argument", e.text);
 		return;
 	}
 	struct served *s = calloc(1, sizeof(*s));
@@ -93,7 +110,7 @@ static void serve(struct sandbox *sb, struct http_exchange *x, const char *body,
 	s->ex = exec_start(sb, &q, &served_ops, s, &e);
 	if (!s->ex) {
 		free(s);
-		http_exchange_reply_error(x, 502, "%s", e.text);
+		refuse(x, "unavailable", e.text);
 	}
 }
 

@@ -19,6 +19,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/doc.h"
 #include "base/fd.h"
 #include "base/str.h"
@@ -34,6 +36,7 @@
 
 #define SANDBOX_MAX 64            /* bytes of a sandbox's id */
 #define ANSWERS_MAX 256           /* that spaced has not read */
+#define FINISH_MS   500           /* for spaced to read the last records */
 #define GATHER_MAX  (32UL * 1024) /* bytes of a message of more than one record */
 
 /* A record that is not acknowledged yet, or an answer (without a number) that is not sent. */
@@ -541,6 +544,18 @@ struct control *control_new(uv_loop_t *loop, int fd, int listen_fd, uint64_t alo
 	c->listener.data = c->turn.data = c->deadline.data = c->alone.data = c;
 	c->handles = 4;
 	return c;
+}
+
+void control_finish(struct control *c)
+{
+	uint64_t due_ms = clock_mono_ms() + FINISH_MS;
+	while (c && c->line && c->state == CONTROL_READY) {
+		uint64_t now_ms = clock_mono_ms();
+		struct pollfd p = {.fd = c->line->fd, .events = POLLOUT};
+		if (control_send_kept(c) != -EAGAIN || now_ms >= due_ms)
+			return;
+		poll(&p, 1, (int)(due_ms - now_ms));
+	}
 }
 
 void control_free(struct control *c)

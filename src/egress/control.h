@@ -46,6 +46,10 @@ struct control *control_new(uv_loop_t *loop, int fd, int listen_fd, uint64_t alo
  * the loop. */
 void control_free(struct control *c);
 
+/* Sends what was recorded and not sent yet, for nothing will be any more. Waits for spaced to read,
+ * for a while. */
+void control_finish(struct control *c);
+
 /* Only from within config(). From ready on, the end of the socket is not ours. 0 or -errno. */
 int control_ready(struct control *c);
 int control_failed(struct control *c, const char *message);

@@ -336,12 +336,15 @@ static void gateway_ended(void *user, const struct err *why)
 	gateway_fail(g, why->code == ECONNRESET ? &(struct err){0} : why);
 }
 
-/* The connections first, for they use the rest. */
+/* The connections first, for they use the rest. How they have ended is the last that spaced hears.
+ */
 static void gateway_done(struct gateway *g)
 {
+	static const char why[] = "the sandbox stopped";
 	g->ending = true;
-	requests_close(g);
-	guests_free(g->guests);
+	requests_close(g, why);
+	guests_free(g->guests, why);
+	control_finish(g->control);
 	dns_free(g->dns);
 	upstreams_free(g->upstreams);
 	resolver_free(g->resolver);

@@ -520,7 +520,7 @@ struct guests *guests_new(struct gateway *g, int fd, struct err *e)
 	return all;
 }
 
-void guests_free(struct guests *all)
+void guests_free(struct guests *all, const char *why)
 {
 	if (!all)
 		return;
@@ -529,7 +529,7 @@ void guests_free(struct guests *all)
 		struct guest *c = list_entry(it, struct guest, link);
 		if (c->conn)
 			http_conn_close(c->conn);
-		tunnel_close(c->tunnel, NULL);
+		tunnel_close(c->tunnel, why);
 		guest_free(c);
 	}
 	free(all);

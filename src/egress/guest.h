@@ -16,7 +16,8 @@
 /* Starts accepting on fd (redirected connections, listening), which is taken over also on failure.
  * NULL with e set. */
 struct guests *guests_new(struct gateway *g, int fd, struct err *e);
-void guests_free(struct guests *all); /* NULL is fine; cuts all connections */
+/* NULL is fine; cuts all connections. why: for the records of tunnels. */
+void guests_free(struct guests *all, const char *why);
 
 /* The policy has changed: what is open and no longer allowed is cut. */
 void guests_recheck(struct guests *all);

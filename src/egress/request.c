@@ -280,11 +280,12 @@ void requests_recheck(struct gateway *g)
 		request_recheck(list_entry(it, struct request, link));
 }
 
-void requests_close(struct gateway *g)
+void requests_close(struct gateway *g, const char *why)
 {
-	list_for_each (it, &g->requests) {
-		struct request *r = list_entry(it, struct request, link);
-		if (r->state == REQUEST_RELAYING)
-			request_end(r, r->status, "the gateway ended");
+	while (!list_empty(&g->requests)) { /* one's end may be that of others */
+		struct request *r = list_entry(g->requests.next, struct request, link);
+		struct http_exchange *x = request_end(r, r->status, why);
+		if (x)
+			http_exchange_abort(x);
 	}
 }

@@ -26,5 +26,5 @@ void request_recheck(struct request *r);
 /* All requests of the gateway; each as above. */
 void requests_recheck(struct gateway *g);
 
-/* Ends those that have taken a connection over; the others end with theirs. */
-void requests_close(struct gateway *g);
+/* Ends all; why: for their records. */
+void requests_close(struct gateway *g, const char *why);

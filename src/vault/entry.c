@@ -415,11 +415,22 @@ static int read_bounds(struct secret *s, const json_t *entry, uint64_t now_ms, s
 	return r;
 }
 
+/* One that another sandbox has, of whose memory this one is a copy. */
+static int read_stray(struct secret *s, const json_t *entry, struct err *e)
+{
+	static const char *const known[] = {"name", "stray", "variables", "canary", NULL};
+	s->revoked = true;
+	int r = doc_only(entry, known, e);
+	if (r == 0)
+		r = read_placeholders(s, entry, e);
+	return r < 0 ? r : doc_opt_bool(entry, "canary", &s->canary, e);
+}
+
 int entry_read(struct secret *s, const json_t *entry, uint64_t now_ms, struct err *e)
 {
 	static const char *const known[] = {
-		"name",   "hosts",     "methods", "paths", "expiresMs",   "uses", "bytes",
-		"inject", "variables", "canary",  "value", "unavailable", NULL};
+		"name",   "hosts",     "methods", "paths", "expiresMs",   "uses",  "bytes",
+		"inject", "variables", "canary",  "value", "unavailable", "stray", NULL};
 	const char *name;
 	int r = doc_only(entry, known, e);
 	if (r < 0 || (r = doc_want_string(entry, "name", &name, e)) < 0)
@@ -429,6 +440,11 @@ int entry_read(struct secret *s, const json_t *entry, uint64_t now_ms, struct er
 	s->name = strdup(name);
 	if (!s->name)
 		return err_set(e, ENOMEM, "no memory");
+	r = doc_opt_bool(entry, "stray", &s->stray, e);
+	if (r == 0 && s->stray)
+		r = read_stray(s, entry, e);
+	if (r < 0 || s->stray)
+		return r < 0 ? err_prefix(e, "secret %s", name) : 0;
 	r = read_words(entry, "hosts", SECRET_HOSTS_MAX, &s->hosts, host_of, e);
 	if (r == 0 && !s->hosts.count)
 		r = err_set(e, EINVAL, "hosts: 1 to %d are needed", SECRET_HOSTS_MAX);

@@ -63,12 +63,17 @@ void secrets_free(struct secrets *set)
 	free(set);
 }
 
-static struct secret *find(const struct secrets *set, const char *name)
+static struct secret *find_kind(const struct secrets *set, const char *name, bool stray)
 {
 	for (size_t i = 0; i < set->count; i++)
-		if (str_eq(set->list[i]->name, name))
+		if (set->list[i]->stray == stray && str_eq(set->list[i]->name, name))
 			return set->list[i];
 	return NULL;
+}
+
+static struct secret *find(const struct secrets *set, const char *name)
+{
+	return find_kind(set, name, false);
 }
 
 /* -- changes -- */
@@ -231,7 +236,7 @@ int secrets_put(struct secrets *set, const json_t *entry, uint64_t now_ms, struc
 	int r = entry_read(&fresh, entry, now_ms, e);
 	if (r == 0)
 		r = check_hosts(set, &fresh, e);
-	struct secret *old = r == 0 ? find(set, fresh.name) : NULL;
+	struct secret *old = r == 0 ? find_kind(set, fresh.name, fresh.stray) : NULL;
 	struct secret *room = NULL;
 	if (r == 0 && !old) {
 		room = set->count < SECRETS_MAX ? malloc(sizeof(*room)) : NULL;

@@ -15,6 +15,7 @@
 #include "vault/scan.h"
 
 #define SECRET_VALUE_MAX (64 * 1024) /* bytes */
+#define SECRETS_MAX      64          /* in one set */
 
 enum secret_kind {
 	SECRET_BEARER,      /* Authorization: Bearer VALUE; for git's requests: basic */
@@ -46,7 +47,8 @@ void secrets_free(struct secrets *s); /* wipes */
  * monotonic, what its time to live counts from. Refused: a name that is no variable's, empty
  * values, control characters in them, hosts that are no name or pattern, a host that another secret
  * (which is not revoked) has. e names the secret and never holds a value. On failure all is as it
- * was. 0, -EINVAL, -ENOMEM.
+ * was. A stray entry ({"name","stray":true,"variables"}) is no credential: its placeholders are
+ * another sandbox's, and are recognised. 0, -EINVAL, -ENOMEM.
  */
 int secrets_put(struct secrets *s, const json_t *entry, uint64_t now_ms, struct err *e);
 

@@ -6,7 +6,6 @@
 #include "vault/secret.h"
 #include "vault/value.h"
 
-#define SECRETS_MAX      64  /* in one set */
 #define SECRET_HOSTS_MAX 64  /* of one secret */
 #define SECRET_PATHS_MAX 256 /* of one secret; methods too */
 #define SECRET_WHY_MAX   256 /* bytes, with the NUL */
@@ -32,6 +31,7 @@ struct secret {
 	char unavailable[SECRET_WHY_MAX];   /* "": it has its values */
 	bool revoked, canary;
 	bool guessed; /* revoked for that */
+	bool stray;   /* another sandbox's: only its placeholders, to be recognised */
 	uint64_t ended;         /* revoked: the how-manieth of the set */
 	bool counted, weighed;  /* there is a most of uses, of bytes */
 	uint64_t uses, bytes;   /* the most */

@@ -231,6 +231,15 @@ def test_credentials_are_granted_anew_or_not_at_all(home, family, service, polic
     [poor], _ = fork(home, "rich")
     assert home.inspect(poor)["secrets"] == []
     assert not [a for a in ask(poor, "/poor") if own in a or other in a]
+    # It has the placeholder in its memory, and is not to send it: so those of it, too, and when it has been away.
+    [grandchild], _ = fork(home, poor)
+    home.ok("pause", poor)
+    home.ok("resume", poor)
+    for name in (poor, grandchild):
+        seen = home.ok("exec", name, "--", "curl", "-s", "-d", "a=" + placeholder, service.url + "/leak")
+        assert "the placeholder of T was sent to" in json.loads(seen)["message"]
+        assert [r["leak"] for r in records(home, name, "egress.deny")] == ["T"]
+    assert not [r for r in service.requests if r[1] == "/leak"]
 
     done = home.space("fork", "--grants", "rich")
     assert done.returncode == 125 and done.stderr.count(b"\n") == 1 and b"T" in done.stderr
@@ -245,6 +254,11 @@ def test_credentials_are_granted_anew_or_not_at_all(home, family, service, polic
     assert ask("rich", "/rich") == ["Bearer " + own]
     # What may be reached is inherited, by those without credentials too.
     assert ask(poor, "/reached")
+
+
+def records(node, name, kind):
+    lines = map(json.loads, node.ok("audit", "show", "--json", name).splitlines())
+    return [line for line in lines if line["kind"] == kind]
 
 
 def test_names_are_checked_before_anything_is_made(home, family):

@@ -337,6 +337,32 @@ def test_a_canary_alarms(home, service, clean):
     assert "alarm of BAIT" in log_of(home)
 
 
+def ended(home, name):
+    """The ends of its download."""
+    lines = [json.loads(line) for line in home.ok("audit", "show", "--json", name).splitlines()]
+    (begun,) = [r["id"] for r in lines if r["kind"] == "egress.request" and r["path"] == "/endless"]
+    return [r for r in lines if r["kind"] == "egress.response" and r["id"] == begun]
+
+
+@pytest.mark.parametrize("how", ["pause", "rm", "timeout", "shutdown"])
+def test_what_is_open_has_an_end_in_the_log(home, service, clean, how):
+    ok(run(home, service, "e", **({"timeout": 5} if how == "timeout" else {})))
+    child = download(home, service, "e")
+    box = home.inspect("e")["sandboxID"]
+    if how == "pause":
+        home.ok("pause", "e")
+    elif how == "rm":
+        home.ok("rm", "-f", "e")
+    elif how == "shutdown":
+        end(home.daemon_pid())
+    eventually(lambda: ended(home, box), "no end is recorded")
+    (last,) = ended(home, box)
+    assert last["error"] == "the sandbox stopped"
+    assert last["bytes_down"] > 0 or how != "timeout"
+    child.kill()
+    child.communicate()
+
+
 GUESSABLE = "qwErtYuiOp4aSdFgH"
 
 

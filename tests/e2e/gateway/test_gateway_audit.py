@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing passes unrecorded."""
+import os
+import signal
+import threading
+
 import pytest
 
 from dnsserver import A, question
 from lab import Failed, Response, read_all
+from rawserver import RawServer, echo
+from test_gateway_websocket import Server as WebSocket, head as websocket_head, switched
 
 
 def test_audit_a_request_is_recorded_before_and_after(lab, world):
@@ -118,3 +124,46 @@ def test_audit_no_policy_means_no_egress(own_lab, shared, world):
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert not sock.recv(1)
         raise ConnectionResetError
+
+
+def test_audit_has_the_ends_of_what_was_open_when_the_gateway_ends(own_lab, world):
+    """An answer that flows, one that is waited for, a WebSocket and a tunnel."""
+    held = threading.Event()
+
+    def half(connection, _request):
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        held.wait(20)
+        return False
+    world.https.script["/half"] = half
+    world.https.script["/wait"] = lambda connection, _request: held.wait(20) and False
+    WebSocket(world.https)
+    with RawServer(echo) as server:
+        rules = [{"host": "api.test", "ports": [world.port]}, {"host": "db.test", "ports": [server.port], "scheme": "tcp"}]
+        lab = own_lab({"egress": rules, "resolve": [world.pin("api.test", world.outside), world.pin("db.test")]})
+        socks = [lab.tls("api.test", world.port) for _ in range(3)] + [lab.connect("db.test", server.port)]
+        for sock, path in zip(socks, ("/half", "/wait")):
+            sock.sendall(f"GET {path} HTTP/1.1\r\nHost: api.test:{world.port}\r\n\r\n".encode())
+        socks[2].sendall(websocket_head(world))
+        socks[3].sendall(b"12345")
+        assert b"half" in until(socks[0], b"half") and b"12345" in until(socks[3], b"12345")
+        switched(socks[2])
+        world.https.wait(lambda s: any(r.target == "/wait" for r in s.requests))
+        os.kill(lab.gateway_pid, signal.SIGTERM)
+        lab.wait_ended()
+        held.set()
+        begun = {r["id"]: r.get("path", r["host"]) for r in lab.records if r["kind"] == "egress.request"}
+        ends = {begun[r["id"]]: r for r in lab.records if r["kind"] == "egress.response"}
+        assert set(ends) == {"/half", "/wait", "/ws", "db.test"}
+        assert all(end["error"] == "the sandbox stopped" for end in ends.values()), ends
+        assert ends["/half"]["bytes_down"] == 4 and ends["db.test"]["bytes_up"] == ends["db.test"]["bytes_down"] == 5
+        for sock in socks:
+            sock.close()
+
+
+def until(sock, last):
+    data = b""
+    while last not in data:
+        more = sock.recv(65536)
+        assert more, data
+        data += more
+    return data
