@@ -125,7 +125,7 @@ int str_to_bytes(const char *s, uint64_t *ret_bytes)
 int str_to_ms(const char *s, uint64_t *ret_ms)
 {
 	static const struct unit units[] = {
-		{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {NULL, 0},
+		{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {NULL, 0},
 	};
 	return with_unit(s, units, ret_ms);
 }

@@ -56,6 +56,9 @@ int verb_parse(const struct verb *v, int argc, char **argv,
 
 /* The verb of that name, or NULL. */
 const struct verb *verb_find(const char *name);
+
+/* The word that is meant by one that other tools use for it: list, remove. */
+const char *verb_word(const char *word);
 void verb_print_help(const struct verb *v);
 void verb_print_list(void);
 

@@ -237,7 +237,9 @@ static int dispatch(struct cli *cli, const struct verb *self, const struct grant
 		    int count, char **words)
 {
 	struct err e = {0};
-	const char *word = count ? words[0] : "";
+	const char *word = count ? verb_word(words[0]) : "";
+	if (str_eq(word, "rm"))
+		word = "revoke";
 	int r = check_flags(o, word, &e);
 	for (size_t i = 0; r == 0 && i < sizeof(actions) / sizeof(actions[0]); i++) {
 		if (!str_eq(word, actions[i].name) || count - 1 < actions[i].least ||

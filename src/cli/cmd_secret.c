@@ -13,6 +13,8 @@
 #include "cli/table.h"
 #include "cli/text.h"
 
+#define SHORT_VALUE 8 /* bytes, as in docs/credentials.md */
+
 enum { SECRET_FILE = SCOPE_FLAG_END, SECRET_CANARY, SECRET_JSON, SECRET_FORCE };
 
 /* clang-format off */
@@ -152,11 +154,19 @@ static int read_values(const char *name, const char *path, json_t *definition, j
 		       : 0;
 }
 
+static void warn_of_short(const char *name, const json_t *values)
+{
+	json_t *value = json_object_get(values, "value");
+	if (json_is_string(value) && json_string_length(value) < SHORT_VALUE)
+		cli_remark("%s has fewer than %d bytes: it is not recognised in answers that show it",
+			   name, SHORT_VALUE);
+}
+
 static int set(struct cli *cli, const struct secret_options *o, int count, char **words)
 {
 	struct err e = {0};
 	const char *name = words[0], *path = count > 1 ? words[1] : NULL;
-	auto_json json_t *definition = NULL, *values = NULL;
+	auto_json json_t *definition = NULL, *values = NULL, *reply = NULL;
 	int r = make_definition(o, name, &definition, &e);
 	if (r == 0)
 		r = read_values(name, path, definition, &values, &e);
@@ -164,9 +174,14 @@ static int set(struct cli *cli, const struct secret_options *o, int count, char 
 		return cli_fail(&e);
 	auto_json json_t *body =
 		json_pack("{s:O, s:O}", "definition", definition, "values", values);
-	r = body ? call_one(cli, "PUT", name, "", body, NULL, &e)
+	r = body ? call_one(cli, "PUT", name, "", body, &reply, &e)
 		 : err_set(&e, ENOMEM, "out of memory");
-	return r < 0 ? cli_fail(&e) : CLI_OK;
+	if (r < 0)
+		return cli_fail(&e);
+	if (json_is_true(json_object_get(reply, "replaced")))
+		cli_remark("%s is replaced; sandboxes that have it get the new value", name);
+	warn_of_short(name, values);
+	return CLI_OK;
 }
 
 enum { COLUMNS = 7 };
@@ -307,7 +322,7 @@ static int dispatch(struct cli *cli, const struct verb *self, const struct secre
 		    int count, char **words)
 {
 	struct err e = {0};
-	const char *word = count ? words[0] : "";
+	const char *word = count ? verb_word(words[0]) : "";
 	int r = check_flags(o, word, &e);
 	for (size_t i = 0; r == 0 && i < sizeof(actions) / sizeof(actions[0]); i++) {
 		if (!str_eq(word, actions[i].name) || count - 1 < actions[i].least ||

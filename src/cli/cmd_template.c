@@ -158,7 +158,7 @@ static int template_verb(struct cli *cli, const struct verb *self, int argc, cha
 	int r = verb_parse(self, argc, argv, template_flag, &o, &count, &e);
 	if (r > 0)
 		return CLI_OK;
-	const char *word = count ? argv[0] : "";
+	const char *word = count ? verb_word(argv[0]) : "";
 	if (r == 0)
 		r = check_flags(&o, word, &e);
 	if (r < 0)

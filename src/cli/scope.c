@@ -64,7 +64,7 @@ static int add_path(struct scope *s, const char *text, struct err *e)
 static int set_ttl(struct scope *s, const char *text, struct err *e)
 {
 	if (str_to_ms(text, &s->ttl_ms) < 0 || !s->ttl_ms)
-		return err_set(e, EINVAL, "--ttl takes a time like 90, 90s, 30m or 1h, not '%.40s'",
+		return err_set(e, EINVAL, "--ttl takes a time like 90, 90s, 30m, 1h or 7d, not '%.40s'",
 			       text);
 	return 0;
 }

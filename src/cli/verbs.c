@@ -25,8 +25,19 @@ static const struct verb *const verbs[] = {
 
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
+const char *verb_word(const char *word)
+{
+	static const char *const same[][2] = {
+		{"list", "ls"}, {"ps", "ls"}, {"remove", "rm"}, {"delete", "rm"}};
+	for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+		if (str_eq(word, same[i][0]))
+			return same[i][1];
+	return word;
+}
+
 const struct verb *verb_find(const char *name)
 {
+	name = verb_word(name);
 	for (size_t i = 0; i < VERB_COUNT; i++)
 		if (str_eq(verbs[i]->name, name))
 			return verbs[i];

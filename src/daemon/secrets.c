@@ -533,6 +533,13 @@ void credentials_show(struct node *n, const char *name, struct http_exchange *x)
 	reply(x, 200, j);
 }
 
+static void reply_set(struct node *n, const char *name, bool replaced, struct http_exchange *x)
+{
+	json_t *j = credential_json(n, find(n, name));
+	json_object_set_new(j, "replaced", json_boolean(replaced));
+	reply(x, replaced ? 200 : 201, j);
+}
+
 void credentials_put(struct node *n, const char *name, struct http_exchange *x, const char *body,
 		     size_t len)
 {
@@ -542,7 +549,7 @@ void credentials_put(struct node *n, const char *name, struct http_exchange *x, 
 	if (r < 0)
 		reply_failure(x, &e);
 	else
-		reply(x, there ? 200 : 201, credential_json(n, find(n, name)));
+		reply_set(n, name, there, x);
 }
 
 void credentials_delete(struct node *n, const char *name, struct http_exchange *x)

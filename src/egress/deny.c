@@ -39,5 +39,6 @@ int deny_body(struct buf *out, const struct denial *d)
 	record_string(&r, "message", d->reason);
 	destination(&r, d);
 	optional(&r, "allow_with", d->allow_with);
-	return record_close(&r);
+	int failed = record_close(&r);
+	return failed ? failed : buf_append(out, "\n", 1);
 }

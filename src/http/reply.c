@@ -55,7 +55,7 @@ void http_exchange_reply_error(struct http_exchange *x, unsigned status, const c
 	buf_init(&body, ERROR_TEXT_MAX * 6 + 64);
 	buf_printf(&body, "{\"code\":%u,\"message\":\"", status);
 	json_escape(&body, text);
-	if (buf_append_str(&body, "\"}") < 0)
+	if (buf_append_str(&body, "\"}\n") < 0) /* for a person with curl */
 		http_exchange_abort(x);
 	else
 		http_exchange_reply(x, status, "application/json", body.data, body.len);
