@@ -9,10 +9,12 @@ import threading
 
 import pytest
 
+from authorization import CLIENT, CLIENT_SECRET, Authorization
 from machines import call, log_of, rm
 from node import end, eventually, new_node
 from service import Service
 
+SHARERS = int(os.environ.get("SPACE_SHARERS", "20"))  # sandboxes with one credential
 VALUE = "value-of-the-credential-%d"
 # Whom a guest trusts, without the hundred others that it takes a second to read.
 CA = "/usr/local/share/ca-certificates/space.crt"
@@ -266,18 +268,20 @@ def script(tmp_path, name, text):
     return str(path)
 
 
-def test_twenty_share_what_is_fetched_once(home, service, clean, tmp_path):
-    fetches = tmp_path / "fetches"
-    command = script(tmp_path, "helper", "echo >>%s\necho '{\"token\":\"%s\"}'\n" % (fetches, VALUE % 1))
-    store(home, "SHARED", hosts=[service.host], source={"command": [command]})
+def test_many_share_a_token_that_is_fetched_once(home, service, clean, tmp_path):
+    server = Authorization(tmp_path)
+    source = {"oauth2": {"grant": "client_credentials", "tokenURL": server.url + "/token", "clientID": CLIENT}}
+    ok(call(home, "PUT", "/secrets/SHARED", {"definition": {"hosts": [service.host], "source": source}, "values": {"clientSecret": CLIENT_SECRET}}))
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         task = {"cmd": "sh", "args": ["-c", "curl -s --cacert $1 $0/$E2B_SANDBOX_ID; sleep 100000", service.url, CA]}
-        made = list(pool.map(lambda i: ok(run(home, service, "n%d" % i, {"stored": "SHARED"}, process=task)), range(20)))
+        made = list(pool.map(lambda i: ok(run(home, service, "n%d" % i, {"stored": "SHARED"}, process=task)), range(SHARERS)))
     paths = {"/" + one["sandboxID"] for one in made}
     eventually(lambda: {path for _, path, _, _ in service.requests} == paths, lambda: home.ok("audit", "show", "n0") + log_of(home), timeout=240)
-    assert {headers["Authorization"] for _, _, headers, _ in service.requests} == {"Bearer " + VALUE % 1}
-    assert fetches.read_text() == "\n"
-    assert len({grants(home, one["name"])["SHARED"]["variables"]["SHARED"] for one in made}) == 20
+    assert {headers["Authorization"] for _, _, headers, _ in service.requests} == {"Bearer " + server.issued[0]}
+    assert len(server.requests) == len(server.issued) == 1
+    assert len({grants(home, one["name"])["SHARED"]["variables"]["SHARED"] for one in made}) == SHARERS
+    ok(call(home, "DELETE", "/secrets/SHARED"))
+    server.close()
 
 
 def test_a_task_waits_for_its_values(home, service, clean, tmp_path):
