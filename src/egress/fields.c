@@ -95,10 +95,31 @@ static bool is_override(const char *name)
 	return in_list(name, known);
 }
 
+/* Whether an Accept asks for text that is not searched for values: in another charset than those in
+ * which ASCII is itself. Without the field, all is accepted. */
+static bool asks_for_charset(const char *value)
+{
+	static const char *const plain[] = {"utf-8", "us-ascii", "iso-8859-1", NULL};
+	for (const char *at = value; (at = strcasestr(at, "charset"));) {
+		at += strlen("charset");
+		at += strspn(at, " \t");
+		if (*at != '=')
+			return true;
+		at += 1 + strspn(at + 1, " \t\"");
+		size_t n = strcspn(at, " \t\";,");
+		bool known = false;
+		for (const char *const *p = plain; *p; p++)
+			known |= strlen(*p) == n && !strncasecmp(at, *p, n);
+		if (!known)
+			return true;
+	}
+	return false;
+}
+
 /* Whether what the guest sent in this field stays behind at the host of a grant. Ranges could cut a
  * value into pieces that nobody knows; those who sign for AWS, and load large objects so, never
  * send their key. */
-static bool is_dropped(const struct fields_credential *c, const char *name)
+static bool is_dropped(const struct fields_credential *c, const char *name, const char *value)
 {
 	static const char *const hiding[] = {"Accept-Encoding",
 					     "grpc-accept-encoding",
@@ -112,6 +133,8 @@ static bool is_dropped(const struct fields_credential *c, const char *name)
 		if (str_same_field(name, c->list[i].name))
 			return true;
 	bool signs = c->secret && secret_kind(c->secret) == SECRET_SIGV4;
+	if (str_same_field(name, "Accept") && asks_for_charset(value))
+		return true;
 	if (in_list(name, hiding) || (!signs && in_list(name, cutting)))
 		return true;
 	return c->secret ? inject_strips(c->secret, name) : secret_is_credential_field(name);
@@ -129,7 +152,7 @@ void fields_for_upstream(struct fields *f, const struct http_fields *in, const c
 		const char *name = in->list[i].name;
 		if (is_hop_by_hop(in, name, listed) || in_list(name, ours) ||
 		    (!overrides && is_override(name)) ||
-		    (credential && is_dropped(credential, name)))
+		    (credential && is_dropped(credential, name, in->list[i].value)))
 			continue;
 		add(f, name, in->list[i].value);
 	}

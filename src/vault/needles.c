@@ -30,8 +30,6 @@
 #define PREFIX_MAX   16 /* bytes: of the beginnings that kinds of tokens have in common */
 #define SECRET_MIN   20 /* bytes that are behind one, at least */
 #define FREE_BITS    32 /* of a value, behind such a beginning, that a text may have by chance */
-#define GUESSES_MAX  2  /* beginnings that came to nothing, each longer than the ones before */
-#define GUESS_PIECES 64 /* of the values of one index, told apart */
 #define GRAM         4  /* bytes that are looked up */
 #define SHIFT_BITS   15 /* of the tables' index, at most */
 #define SHIFT_FEW    12 /* at least */
@@ -40,26 +38,21 @@
 #define SPELLING_MAX 8           /* source bytes that may spell one byte of a form, on average */
 #define FORM_MAX     (6 * PIECE) /* bytes of any spelling of a piece */
 
-/* What is known of the values of one index to who watches what is held. */
-struct guess {
-	uint16_t bits[GUESS_PIECES];
-	unsigned count;
-	bool told;
-};
-
-/* Of a set, and of those that take its place. */
-struct guesses {
-	unsigned refs;
-	struct guess *list;
-	size_t count;
+/* A value by which its guess is found again: in a set, by several indices, and in the next set. */
+struct known {
+	uint32_t at, len; /* of its first piece, in the text of the needles */
+	unsigned index, guess;
+	unsigned secret; /* of which it is a spelling */
 };
 
 struct needles {
 	unsigned refs;
 	bool compiled;
 	struct guesses *guesses;
-	unsigned last_index; /* that a value was added for */
-	unsigned pieces;     /* of that index so far */
+	struct needles *before; /* until this one is compiled */
+	struct known *known;
+	size_t known_count;
+	unsigned secret; /* of the values that are added now */
 	struct form *forms;
 	size_t count, room;
 	uint8_t *text; /* of all forms, in pages of its own */
@@ -81,26 +74,18 @@ static void wipe_free(void *p, size_t n)
 	free(p);
 }
 
-static void guesses_put(struct guesses *g)
-{
-	if (!g || --g->refs)
-		return;
-	free(g->list);
-	free(g);
-}
-
-struct needles *needles_new(const struct needles *before)
+struct needles *needles_new(struct needles *before)
 {
 	struct needles *n = calloc(1, sizeof(*n));
 	if (!n)
 		return NULL;
 	n->refs = 1;
-	n->guesses = before ? before->guesses : calloc(1, sizeof(*n->guesses));
+	n->guesses = before ? guesses_get(before->guesses) : guesses_new();
 	if (!n->guesses) {
 		free(n);
 		return NULL;
 	}
-	n->guesses->refs++;
+	n->before = before ? needles_get(before) : NULL;
 	return n;
 }
 
@@ -158,7 +143,9 @@ void needles_put(struct needles *n)
 	if (!n || --n->refs)
 		return;
 	work_free(n->work);
+	needles_put(n->before);
 	guesses_put(n->guesses);
+	free(n->known);
 	pages_free(n->text, n->size);
 	wipe_free(n->forms, n->room * sizeof(*n->forms));
 	free(n->sorted);
@@ -188,10 +175,10 @@ size_t needles_hold_max(const struct needles *n)
 /* -- forms -- */
 
 struct piece {
-	unsigned index;
-	uint16_t number;
-	size_t len;    /* bytes of the value */
-	size_t common; /* the first of them, which many values have */
+	unsigned index, guess;
+	uint16_t number; /* of the pieces of a value */
+	size_t len;      /* bytes of the value */
+	size_t common;   /* the first of them, which many values have */
 };
 
 static int text_reserve(struct needles *n, size_t more)
@@ -246,6 +233,7 @@ static int form_add(struct needles *n, const uint8_t *p, size_t len, const struc
 	n->forms[n->count++] = (struct form){.at = (uint32_t)n->used,
 					     .len = (uint32_t)len,
 					     .index = of->index,
+					     .guess = of->guess,
 					     .piece = of->number,
 					     .bits = (uint16_t)(8 * of->len),
 					     .common = (uint16_t)(8 * of->common)};
@@ -370,17 +358,44 @@ static size_t common_bytes(const uint8_t *p, size_t len)
 	return 0;
 }
 
-static int guesses_reserve(struct guesses *g, unsigned index)
+static const struct known *find_known(const struct needles *n, const uint8_t *p, size_t len)
 {
-	if (index < g->count)
-		return 0;
-	struct guess *list = reallocarray(g->list, index + 1, sizeof(*list));
+	for (size_t i = 0; n && i < n->known_count; i++)
+		if (n->known[i].len == len && !memcmp(n->text + n->known[i].at, p, len))
+			return &n->known[i];
+	return NULL;
+}
+
+/* The guess of a value: that which it has already, or a new one. */
+static int value_know(struct needles *n, const uint8_t *p, size_t len, unsigned index,
+		      unsigned *ret_guess)
+{
+	const struct known *same = find_known(n, p, len);
+	if (!same)
+		same = find_known(n->before, p, len);
+	if (same)
+		*ret_guess = same->guess;
+	else if (guesses_add(n->guesses, ret_guess) < 0)
+		return -ENOMEM;
+	struct known *list = reallocarray(n->known, n->known_count + 1, sizeof(*list));
 	if (!list)
 		return -ENOMEM;
-	memset(list + g->count, 0, (index + 1 - g->count) * sizeof(*list));
-	g->list = list;
-	g->count = index + 1;
+	n->known = list;
+	if (text_reserve(n, len) < 0)
+		return -ENOMEM;
+	memcpy(n->text + n->used, p, len);
+	list[n->known_count++] = (struct known){.at = (uint32_t)n->used,
+						.len = (uint32_t)len,
+						.index = index,
+						.guess = *ret_guess,
+						.secret = n->secret};
+	n->used += len;
 	return 0;
+}
+
+void needles_next(struct needles *n)
+{
+	n->secret++;
 }
 
 int needles_add(struct needles *n, const void *value, size_t len, unsigned index)
@@ -392,26 +407,22 @@ int needles_add(struct needles *n, const void *value, size_t len, unsigned index
 		return 0;
 	if (len > VALUE_MAX)
 		len = VALUE_MAX;
-	struct draft *d = malloc(sizeof(*d));
-	if (!d || guesses_reserve(n->guesses, index) < 0) {
-		free(d);
+	struct piece piece = {.index = index, .len = len < PIECE ? len : PIECE};
+	if (value_know(n, p, piece.len, index, &piece.guess) < 0)
 		return -ENOMEM;
-	}
+	struct draft *d = malloc(sizeof(*d));
+	if (!d)
+		return -ENOMEM;
 	size_t common = common_bytes(p, len);
-	if (index != n->last_index)
-		n->pieces = 0;
-	n->last_index = index;
 	for (size_t at = 0; r == 0; at += PIECE - PIECE_SHARED) {
 		if (len <= PIECE)
 			at = 0;
 		else if (at > len - PIECE)
 			at = len - PIECE; /* the last is as long as the others */
-		struct piece piece = {.index = index,
-				      .number = (uint16_t)(n->pieces++ % GUESS_PIECES),
-				      .len = len < PIECE ? len : PIECE};
-		if (common > at)
-			piece.common = common - at < piece.len ? common - at : piece.len;
+		size_t left = common > at ? common - at : 0;
+		piece.common = left < piece.len ? left : piece.len;
 		r = piece_add(n, d, p + at, &piece);
+		piece.number++;
 		if (at + PIECE >= len)
 			break;
 	}
@@ -491,6 +502,7 @@ int needles_compile(struct needles *n)
 	for (size_t i = 0; i < n->count; i++)
 		form_enter(n, i);
 	n->compiled = true;
+	needles_put(take_ptr(n->before));
 	return 0;
 }
 
@@ -573,7 +585,7 @@ size_t needles_search(const struct needles *n, const uint8_t *text, size_t len, 
 static struct opening *find_opening(struct opening *list, size_t count, const struct opening *o)
 {
 	for (size_t i = 0; i < count; i++)
-		if (list[i].index == o->index && list[i].piece == o->piece && list[i].at == o->at)
+		if (list[i].guess == o->guess && list[i].piece == o->piece && list[i].at == o->at)
 			return &list[i];
 	return NULL;
 }
@@ -583,7 +595,7 @@ size_t needles_openings(const struct needles *n, const uint8_t *text, size_t len
 {
 	for (size_t i = first_begun(n, text, len); begins_this(n, i, text, len); i++) {
 		const struct form *f = &n->forms[n->sorted[i]];
-		struct opening o = {.index = f->index,
+		struct opening o = {.guess = f->guess,
 				    .piece = f->piece,
 				    .bits = (uint16_t)(len * f->bits / f->len),
 				    .at = at};
@@ -598,30 +610,38 @@ size_t needles_openings(const struct needles *n, const uint8_t *text, size_t len
 	return count;
 }
 
-void needles_count_guess(struct needles *n, const struct opening *o)
+struct guesses *needles_guesses(const struct needles *n)
 {
-	struct guess *g = o->index < n->guesses->count ? &n->guesses->list[o->index] : NULL;
-	if (!g || o->bits <= g->bits[o->piece])
-		return;
-	g->bits[o->piece] = o->bits;
-	g->count++;
+	return n->guesses;
 }
 
-bool needles_guessed(struct needles *n, unsigned *ret_index)
+/* All spellings of it together, for they tell of each other. */
+static bool is_guessed(const struct needles *n, unsigned secret)
 {
-	for (unsigned i = 0; i < n->guesses->count; i++) {
-		struct guess *g = &n->guesses->list[i];
-		if (g->count <= GUESSES_MAX || g->told)
+	size_t failed = 0, all = 0;
+	for (size_t i = 0; i < n->known_count; i++)
+		if (n->known[i].secret == secret)
+			guesses_sum(n->guesses, n->known[i].guess, &failed, &all);
+	return failed > GUESSES_MAX || all > AWAITED_MAX;
+}
+
+bool needles_guessed(struct needles *n, unsigned *index)
+{
+	if (!guesses_changed(n->guesses))
+		return false;
+	for (size_t i = 0; i < n->known_count; i++) {
+		if (n->known[i].index < *index || !is_guessed(n, n->known[i].secret))
 			continue;
-		g->told = true;
-		*ret_index = i;
+		*index = n->known[i].index;
 		return true;
 	}
+	guesses_seen(n->guesses);
 	return false;
 }
 
 void needles_forget_guesses(struct needles *n, unsigned index)
 {
-	if (index < n->guesses->count)
-		n->guesses->list[index] = (struct guess){0};
+	for (size_t i = 0; i < n->known_count; i++)
+		if (n->known[i].index == index)
+			guesses_forget(n->guesses, n->known[i].guess);
 }

@@ -2,6 +2,7 @@
 /* What needles.c, which knows what to look for, and scan.c, which knows where, share. */
 #pragma once
 
+#include "vault/guess.h"
 #include "vault/normal.h"
 #include "vault/scan.h"
 
@@ -13,18 +14,10 @@ struct form {
 	uint32_t len;
 	uint32_t next; /* with the same hash of its beginning; counted from 1, 0: none */
 	unsigned index;
-	uint16_t piece;  /* of the values of this index */
+	unsigned guess;  /* of its value: what is counted for it */
+	uint16_t piece;  /* of that */
 	uint16_t bits;   /* of the value that it spells */
 	uint16_t common; /* the first of them, which many values have */
-};
-
-/* The beginning of a value, at the end of a text. */
-struct opening {
-	unsigned index;
-	uint16_t piece;
-	uint16_t bits; /* so much of the piece */
-	size_t at;     /* where it begins in the source */
-	bool whole;    /* the rest has come */
 };
 
 /* Room for one block and what was held before it. */
@@ -50,8 +43,7 @@ size_t needles_search(const struct needles *n, const uint8_t *text, size_t len, 
 size_t needles_openings(const struct needles *n, const uint8_t *text, size_t len, size_t at,
 			struct opening *list, size_t count, size_t max);
 
-/* Counts one that came to nothing. */
-void needles_count_guess(struct needles *n, const struct opening *o);
+struct guesses *needles_guesses(const struct needles *n); /* borrowed */
 
 /* Lends the room of the needles, or a new one while that is in use or too small for so many bytes;
  * NULL: no memory. */

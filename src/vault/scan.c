@@ -56,6 +56,14 @@ static void held_free(struct scan *s)
 	free(s->hidden);
 }
 
+/* What was awaited is not looked for any more: that tells nothing. */
+static void scan_await_nothing(struct scan *s)
+{
+	for (size_t i = 0; i < s->opening_count; i++)
+		guesses_await_end(needles_guesses(s->needles), &s->openings[i], false);
+	s->opening_count = 0;
+}
+
 int scan_change(struct scan *s, struct needles *n)
 {
 	size_t size = needles_hold_max(n) + 1;
@@ -78,6 +86,8 @@ int scan_change(struct scan *s, struct needles *n)
 		s->hidden = hidden;
 		s->size = size;
 	}
+	if (s->needles && needles_guesses(n) != needles_guesses(s->needles))
+		scan_await_nothing(s);
 	needles_put(s->needles);
 	s->needles = needles_get(n);
 	return 0;
@@ -101,7 +111,7 @@ void scan_free(struct scan *s)
 		return;
 	/* A stream that is cut may have told already. */
 	for (size_t i = 0; i < s->opening_count; i++)
-		needles_count_guess(s->needles, &s->openings[i]);
+		guesses_await_end(needles_guesses(s->needles), &s->openings[i], true);
 	held_free(s);
 	needles_put(s->needles);
 	free(s);
@@ -130,12 +140,11 @@ static bool block_caught(const struct block *b)
 static bool block_found(struct block *b, size_t from, size_t to, const struct form *f)
 {
 	bool fresh = !b->redact;
-	unsigned index = f->index;
 	for (size_t i = 0; i < b->awaited_count; i++)
-		if (b->awaited[i].at == from && b->awaited[i].index == index &&
+		if (b->awaited[i].at == from && b->awaited[i].guess == f->guess &&
 		    b->awaited[i].piece == f->piece)
 			b->awaited[i].whole = true;
-	b->index = index;
+	b->index = f->index;
 	for (size_t i = from; b->redact && i < to; i++) {
 		bool is_break = normal_is_break(b->source[i]);
 		fresh |= !is_break && !b->hidden[i];
@@ -313,27 +322,36 @@ static void block_done(struct block *b)
 		memset(b->hidden, 0, b->len * sizeof(*b->hidden));
 }
 
-/* Counts what was awaited and neither came nor is awaited still, and awaits what is held now. */
+/* Whether the end of the block may still be what was awaited. */
+static bool block_awaits(const struct block *b, const struct opening *o)
+{
+	for (size_t i = 0; i < b->opening_count; i++)
+		if (b->openings[i].guess == o->guess && b->openings[i].piece == o->piece &&
+		    b->openings[i].at == o->at)
+			return true;
+	return false;
+}
+
+/* Awaits what is held now, and no more what was before: that has come, or not, or is longer. */
 static void scan_await(struct scan *s, const struct block *b, size_t clear)
 {
-	for (size_t i = 0; i < s->opening_count; i++) {
-		const struct opening *o = &s->openings[i];
-		bool open = o->whole;
-		for (size_t k = 0; k < b->opening_count; k++)
-			open |= b->openings[k].index == o->index &&
-				b->openings[k].piece == o->piece && b->openings[k].at == o->at;
-		if (!open)
-			needles_count_guess(s->needles, o);
-	}
+	struct opening before[OPENINGS_MAX];
+	size_t count = s->opening_count;
+	memcpy(before, s->openings, sizeof(before));
 	s->opening_count = 0;
-	for (size_t k = 0; k < b->opening_count; k++) {
-		if (b->openings[k].at < clear) { /* so long that it is held no more */
-			needles_count_guess(s->needles, &b->openings[k]);
+	for (size_t i = 0; i < b->opening_count; i++) {
+		struct opening o = b->openings[i];
+		guesses_await(needles_guesses(s->needles), &o);
+		if (o.at < clear) { /* so long that it is held no more */
+			guesses_await_end(needles_guesses(s->needles), &o, true);
 			continue;
 		}
-		s->openings[s->opening_count] = b->openings[k];
-		s->openings[s->opening_count++].at -= clear;
+		o.at -= clear;
+		s->openings[s->opening_count++] = o;
 	}
+	for (size_t i = 0; i < count; i++)
+		guesses_await_end(needles_guesses(s->needles), &before[i],
+				  !before[i].whole && !block_awaits(b, &before[i]));
 }
 
 /* n <= SCAN_BLOCK. As scan_push(). */
@@ -352,7 +370,8 @@ static int scan_block(struct scan *s, const uint8_t *p, size_t n, bool final, sc
 	s->finds += b.finds;
 	s->ended = block_caught(&b);
 	if (s->ended) {
-		s->held_len = s->passed = s->opening_count = 0;
+		s->held_len = s->passed = 0;
+		scan_await_nothing(s);
 		if (ret_index)
 			*ret_index = b.index;
 	} else {

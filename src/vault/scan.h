@@ -22,10 +22,14 @@ struct needles; /* a compiled set; counted references */
 
 /* before: the set that this one takes the place of, whose indices mean the same, or NULL. NULL: no
  * memory. */
-struct needles *needles_new(const struct needles *before);
+struct needles *needles_new(struct needles *before);
 
 /* value (copied) is reported by index. What is too short is left out. 0 or -ENOMEM. */
 int needles_add(struct needles *n, const void *value, size_t len, unsigned index);
+
+/* What is added from now on are spellings of another value: what is guessed of them (below) is
+ * counted by itself. */
+void needles_next(struct needles *n);
 
 /* After the last needles_add(), before the first scan. 0 or -ENOMEM. */
 int needles_compile(struct needles *n);
@@ -70,15 +74,18 @@ size_t scan_held(const struct scan *s); /* bytes */
 /*
  * What is held tells who waits for it that it is the beginning of a value, and somebody who has a
  * server echo what he sends can find a value so, piece by piece. But each right guess is a
- * beginning, longer than any before, that came to nothing. Past a few of them a value counts as
- * guessed. What begins many values (a token's prefix, the head of a JWT) is no guess; nor is
- * anything of up to four bytes behind that.
+ * beginning of a length that there was not before, and comes to nothing, or stays held in a stream
+ * that he leaves open. Past a few of them a value counts as guessed. What begins many values (a
+ * token's prefix, the head of a JWT) is no guess; nor is anything of up to four bytes behind that.
+ * The same value under several indices is guessed for all of them, and what was guessed of it is
+ * still known in a set that takes the place of this one.
  */
 
-/* Whether there is one that has come to count as guessed; each is told of once. */
-bool needles_guessed(struct needles *n, unsigned *ret_index);
+/* The first index from *index on of which a value counts as guessed: *index is that then. False:
+ * there is none, or nothing has changed since that was said last. */
+bool needles_guessed(struct needles *n, unsigned *index);
 
-/* The values of this index are others: what was guessed of them is worth nothing. */
+/* Somebody who may know what was guessed of the values of this index grants them: counts anew. */
 void needles_forget_guesses(struct needles *n, unsigned index);
 
 /*

@@ -108,6 +108,12 @@ static int add_spelling(void *user, const char *text, size_t len)
 	return needles_add(s->needles, text, len, s->index);
 }
 
+static int add_value(const struct secret *s, const struct value *v, struct spelling *to)
+{
+	needles_next(to->needles);
+	return v->text ? inject_spellings(s, v->text, add_spelling, to) : 0;
+}
+
 /* What of it a server is sent, and may send back, in the spellings in which it is sent. A
  * certificate's key is never sent. */
 static int add_values(struct needles *n, const struct secret *s, unsigned index)
@@ -117,11 +123,9 @@ static int add_values(struct needles *n, const struct secret *s, unsigned index)
 	if (s->kind == SECRET_CERTIFICATE)
 		return 0;
 	for (size_t i = 0; r == 0 && i < SECRET_PARTS; i++)
-		if (s->parts[i].text)
-			r = inject_spellings(s, s->parts[i].text, add_spelling, &to);
+		r = add_value(s, &s->parts[i], &to);
 	for (size_t i = 0; r == 0 && i < SECRET_PAST_MAX; i++)
-		if (s->past[i].text)
-			r = inject_spellings(s, s->past[i].text, add_spelling, &to);
+		r = add_value(s, &s->past[i], &to);
 	return r;
 }
 
@@ -133,7 +137,7 @@ static int add_placeholders(struct needles *n, const struct secret *s, unsigned 
 	return r;
 }
 
-static struct needles *gather(const struct secrets *set, const struct needles *before,
+static struct needles *gather(const struct secrets *set, struct needles *before,
 			      int (*add)(struct needles *n, const struct secret *s, unsigned index))
 {
 	struct needles *n = needles_new(before);
@@ -163,10 +167,17 @@ static int recognise(struct secrets *set, struct secret *s, struct err *e)
 	needles_put(set->placeholders);
 	set->values = values;
 	set->placeholders = placeholders;
-	for (unsigned i = 0; i < set->count; i++)
-		if (set->list[i] == s)
-			needles_forget_guesses(values, i);
 	return 0;
+}
+
+/* After it was granted. A renewal forgets nothing: it may bring the same value again. */
+static int recognise_granted(struct secrets *set, struct secret *s, struct err *e)
+{
+	int r = recognise(set, s, e);
+	for (unsigned i = 0; r == 0 && i < set->count; i++)
+		if (set->list[i] == s)
+			needles_forget_guesses(set->values, i);
+	return r;
 }
 
 static bool same_value(const struct value *a, const struct value *b)
@@ -255,7 +266,7 @@ int secrets_put(struct secrets *set, const json_t *entry, uint64_t now_ms, struc
 		*room = fresh;
 		set->list[set->count++] = room;
 	}
-	return recognise(set, old ? old : room, e);
+	return recognise_granted(set, old ? old : room, e);
 }
 
 int secrets_renew(struct secrets *set, const json_t *update, struct err *e)
@@ -288,9 +299,9 @@ int secrets_revoke(struct secrets *set, const char *name)
 
 struct secret *secrets_stop_guessed(struct secrets *set)
 {
-	unsigned index;
+	unsigned index = 0;
 	while (set->count && needles_guessed(set->values, &index)) {
-		struct secret *s = secrets_at(set, index);
+		struct secret *s = secrets_at(set, index++);
 		if (!s || s->revoked)
 			continue;
 		secrets_revoke(set, s->name);

@@ -109,6 +109,45 @@ static void no_credential_of_the_guest_reaches_the_host_of_a_grant(void **state)
 	http_fields_done(&list);
 }
 
+/* A host of a grant must answer in what can be searched. */
+static void guest_does_not_choose_how_an_answer_is_written(void **state)
+{
+	(void)state;
+	static const char kept[] = "Host: h\nAccept-Encoding: identity\n";
+	static const char *const dropped[] = {"Accept-Charset: utf-16",
+					      "accept_charset: x",
+					      "A-IM: gzip",
+					      "TE: gzip, deflate",
+					      "Accept: text/html;charset=utf-7",
+					      "Accept: a/b, c/d; q=1; CharSet = \"IBM037\"",
+					      "Accept: a/b;charset=utf-8, a/b;charset=utf-7",
+					      "Accept: a/b;charset*=utf-8''x",
+					      "Accept: a/b;charset=",
+					      "Accept: a/b;charset=utf-8x",
+					      "Accept: a/b;charset"};
+	static const char *const stay[] = {
+		"Accept: */*", "Accept: application/json; charset=utf-8",
+		"Accept: a/b;charset=\"UTF-8\", c/d;charset=ISO-8859-1;q=0.1",
+		"Accept-Language: de"};
+	struct fields f;
+	for (size_t i = 0; i < sizeof(dropped) / sizeof(dropped[0]); i++) {
+		struct http_fields list = parse(dropped[i]);
+		fields_for_upstream(&f, &list, "h", &(struct fields_credential){0}, 0);
+		expect(&f, kept);
+		http_fields_done(&list);
+	}
+	for (size_t i = 0; i < sizeof(stay) / sizeof(stay[0]); i++) {
+		struct http_fields list = parse(stay[i]);
+		char want[256];
+		snprintf(want, sizeof(want), "Host: h\n%s\nAccept-Encoding: identity\n", stay[i]);
+		fields_for_upstream(&f, &list, "h", &(struct fields_credential){0}, 0);
+		expect(&f, want);
+		http_fields_done(&list);
+	}
+	request("Accept-Charset: utf-16\n", NULL,
+		"Host: api.example.com\nAccept-Charset: utf-16\n");
+}
+
 static void what_is_put_in_takes_the_place_of_the_guests(void **state)
 {
 	(void)state;
@@ -211,6 +250,7 @@ int main(void)
 		cmocka_unit_test(underscores_hide_no_field),
 		cmocka_unit_test(connection_cannot_drop_the_injected_credential),
 		cmocka_unit_test(no_credential_of_the_guest_reaches_the_host_of_a_grant),
+		cmocka_unit_test(guest_does_not_choose_how_an_answer_is_written),
 		cmocka_unit_test(what_is_put_in_takes_the_place_of_the_guests),
 		cmocka_unit_test(fields_that_override_what_was_judged_end_here),
 		cmocka_unit_test(response_fields_are_chosen),

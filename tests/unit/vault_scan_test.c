@@ -22,8 +22,10 @@ static struct needles *needles_of(const char *const *values, size_t count)
 {
 	struct needles *n = needles_new(NULL);
 	assert_non_null(n);
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
+		needles_next(n);
 		assert_int_equal(needles_add(n, values[i], strlen(values[i]), (unsigned)i), 0);
+	}
 	assert_int_equal(needles_compile(n), 0);
 	return n;
 }
@@ -533,13 +535,17 @@ static void who_guesses_a_value_is_found_out(void **state)
 		for (size_t i = 0; i < 6; i++) {
 			struct needles *n = needles_of_one(values[v]);
 			size_t known = v ? strlen("sk-ant-api03-") : 0, len = known + 1;
-			unsigned index = 7;
+			unsigned index = 0;
 			while (!needles_guessed(n, &index)) {
 				assert_in_range(++len, 0, known + 8);
 				echo_beginning(n, values[v], len, i % 2, rests[i / 2]);
 			}
 			assert_int_equal(index, 0);
-			assert_false(needles_guessed(n, &index)); /* told once */
+			assert_true(needles_guessed(n, &index)); /* until somebody has seen all */
+			index++;
+			assert_false(needles_guessed(n, &index));
+			index = 0;
+			assert_false(needles_guessed(n, &index));
 			needles_put(n);
 		}
 }
@@ -549,7 +555,7 @@ static void wrong_guesses_beside_a_value_that_comes_count(void **state)
 	(void)state;
 	const char *value = "qwErtYuiOp4aSdFgH";
 	struct needles *n = needles_of_one(value);
-	unsigned index;
+	unsigned index = 0;
 	for (size_t len = 5; len < 8; len++) {
 		auto_free char *rest = str_printf("? and %s\n", value);
 		echo_beginning(n, value, len, false, rest);
@@ -567,7 +573,7 @@ static void nobody_is_suspected_for_less(void **state)
 		"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJiIn0.T3RoZXJTaWduYXR1cmU"};
 	const char *const values[] = {SECRET_TOKEN, "qwErtYuiOp4aSdFgH", jwts[0]};
 	struct needles *n = needles_of(values, 3);
-	unsigned index;
+	unsigned index = 0;
 	for (size_t v = 0; v < 2; v++)
 		for (size_t len = 1; len < strlen(values[v]); len++)
 			for (size_t i = 0; i < 2; i++) /* it comes whole, in two parts */
@@ -582,12 +588,36 @@ static void nobody_is_suspected_for_less(void **state)
 	needles_put(n);
 }
 
+/* He who leaves each stream open in which he was right, so that none of them comes to nothing. */
+static void who_guesses_in_streams_that_stay_open_is_found_out(void **state)
+{
+	(void)state;
+	static const char value[] = "qwErtYuiOp4aSdFgH";
+	struct scan *open[sizeof(value)];
+	struct needles *n = needles_of_one(value);
+	size_t count = 0;
+	unsigned index = 0;
+	auto_buf struct buf out;
+	buf_init(&out, TEXT_MAX);
+	while (!needles_guessed(n, &index)) {
+		size_t len = 5 + count;
+		assert_in_range(len, 0, 10);
+		open[count] = scan_new(n, true);
+		assert_int_equal(
+			scan_push(open[count++], (const uint8_t *)value, len, sink, &out, NULL), 0);
+	}
+	assert_int_equal(index, 0);
+	while (count)
+		scan_free(open[--count]);
+	needles_put(n);
+}
+
 static void guesses_outlast_the_set_but_not_the_value(void **state)
 {
 	(void)state;
 	const char *value = "qwErtYuiOp4aSdFgH";
 	struct needles *n = needles_of_one(value), *next;
-	unsigned index;
+	unsigned index = 0;
 	echo_beginning(n, value, 5, false, "?");
 	echo_beginning(n, value, 6, false, "?");
 	next = needles_new(n);
@@ -630,6 +660,66 @@ static void fill_random(char *p, size_t n, unsigned *seed)
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~+/=";
 	for (size_t i = 0; i < n; i++)
 		p[i] = alphabet[(size_t)rand_r(seed) % (sizeof(alphabet) - 1)];
+}
+
+/* A line as of a log, an answer in JSON, a blob; some have tokens of the same kinds as ours. */
+static size_t honest_line(char *line, size_t room, unsigned *seed)
+{
+	static const char *const kinds[] = {
+		"sk-ant-api03-",         "ghp_", "key=", "\"token\":\"", "Bearer ",
+		"eyJhbGciOiJSUzI1NiJ9.", ""};
+	char random[64] = "", spelled[128];
+	const char *kind = kinds[(size_t)rand_r(seed) % (sizeof(kinds) / sizeof(kinds[0]))];
+	size_t len = 8 + (size_t)rand_r(seed) % 48;
+	fill_random(random, len, seed);
+	snprintf(spelled, sizeof(spelled), "%s", random);
+	if (rand_r(seed) % 3 == 0)
+		base64_encode(random, len, spelled);
+	else if (rand_r(seed) % 3 == 0)
+		hex_encode(random, len, spelled);
+	snprintf(line, room, "{\"at\":%d,\"said\":\"%s%s\"}\n", rand_r(seed), kind, spelled);
+	return strlen(line);
+}
+
+/* Everything cut anywhere, many streams open at once, some cut short. The values themselves come
+ * whole in between. */
+static void honest_text_stops_no_grant(void **state)
+{
+	(void)state;
+	static const char *const values[] = {
+		"sk-ant-api03-hR5tYu8iOp2aSdFgH3jKlZxCvBnM", "ghp_qW3eRtYuIoPaSdFgHjKlZxCvBnM0123",
+		"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.QmFzZTY0VXJsU2lnbmF0dXJl", "correct horse"};
+	enum { VALUES = sizeof(values) / sizeof(values[0]), STREAMS = 16, LINES = 200000 };
+	struct needles *n = needles_of(values, VALUES);
+	struct scan *streams[STREAMS] = {NULL};
+	unsigned seed = 11, index = 0;
+	auto_buf struct buf out;
+	char line[512];
+	buf_init(&out, TEXT_MAX);
+	for (size_t i = 0; i < LINES; i++) {
+		struct scan **s = &streams[(size_t)rand_r(&seed) % STREAMS];
+		if (!*s)
+			assert_non_null(*s = scan_new(n, true));
+		size_t len = honest_line(line, sizeof(line), &seed);
+		const char *text = i % 50 ? line : values[i / 50 % VALUES];
+		len = i % 50 ? len : strlen(text);
+		size_t cut = (size_t)rand_r(&seed) % (len + 1);
+		assert_int_equal(scan_push(*s, (const uint8_t *)text, cut, sink, &out, NULL), 0);
+		assert_false(needles_guessed(n, &index));
+		if (rand_r(&seed) % 20 == 0 && text == line) {
+			scan_free(take_ptr(*s));
+			assert_false(needles_guessed(n, &index));
+		} else {
+			assert_int_equal(scan_push(*s, (const uint8_t *)text + cut, len - cut, sink,
+						   &out, NULL),
+					 0);
+		}
+		buf_consume(&out, out.len);
+	}
+	for (size_t i = 0; i < STREAMS; i++)
+		scan_free(streams[i]);
+	assert_false(needles_guessed(n, &index));
+	needles_put(n);
 }
 
 /* From the first to the last byte, though it is looked for in pieces. */
@@ -824,8 +914,10 @@ int main(void)
 		cmocka_unit_test(what_is_looked_for_may_change_in_between),
 		cmocka_unit_test(what_is_weak_can_be_let_go),
 		cmocka_unit_test(who_guesses_a_value_is_found_out),
+		cmocka_unit_test(who_guesses_in_streams_that_stay_open_is_found_out),
 		cmocka_unit_test(wrong_guesses_beside_a_value_that_comes_count),
 		cmocka_unit_test(nobody_is_suspected_for_less),
+		cmocka_unit_test(honest_text_stops_no_grant),
 		cmocka_unit_test(guesses_outlast_the_set_but_not_the_value),
 		cmocka_unit_test(what_is_held_is_bounded),
 		cmocka_unit_test(long_value_is_hidden_whole),

@@ -45,6 +45,83 @@ static struct policy_dest dest(enum policy_scheme scheme, const char *host)
 	return d;
 }
 
+static void drop(void *user, const uint8_t *p, size_t n)
+{
+	(void)user;
+	(void)p;
+	(void)n;
+}
+
+/* Somebody has its first len bytes echoed, then something else. */
+static void guess(struct secrets *set, const char *value, size_t len)
+{
+	struct scan *s = scan_new(secrets_values(set), true);
+	assert_int_equal(scan_push(s, (const uint8_t *)value, len, drop, NULL, NULL), 0);
+	assert_int_equal(scan_push(s, (const uint8_t *)"?", 1, drop, NULL, NULL), 0);
+	scan_free(s);
+}
+
+#define GUESSED_VALUE "qwErtYuiOp4aSdFgH"
+
+static void value_under_two_names_is_guessed_for_both(void **state)
+{
+	(void)state;
+	struct secrets *set = secrets_new();
+	struct err e = {0};
+	assert_int_equal(add(set, "A", GUESSED_VALUE, "a.example", &e), 0);
+	assert_int_equal(add(set, "B", GUESSED_VALUE, "b.example", &e), 0);
+	assert_int_equal(add(set, "C", "another-0123456789", "c.example", &e), 0);
+	for (size_t len = 5; len < 8; len++)
+		guess(set, GUESSED_VALUE, len);
+	assert_string_equal(secret_name(secrets_stop_guessed(set)), "A");
+	assert_string_equal(secret_name(secrets_stop_guessed(set)), "B");
+	assert_null(secrets_stop_guessed(set));
+	secrets_free(set);
+}
+
+/* Under another name, too. */
+static void value_that_is_granted_again_is_guarded_again(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"A", "B"};
+	for (size_t i = 0; i < 2; i++) {
+		struct secrets *set = secrets_new();
+		struct err e = {0};
+		assert_int_equal(add(set, "A", GUESSED_VALUE, "a.example", &e), 0);
+		for (size_t len = 5; len < 8; len++)
+			guess(set, GUESSED_VALUE, len);
+		assert_string_equal(secret_name(secrets_stop_guessed(set)), "A");
+		assert_int_equal(add(set, names[i], GUESSED_VALUE, "a.example", &e), 0);
+		assert_null(secrets_stop_guessed(set)); /* whoever grants it has seen the alarm */
+		for (size_t len = 8; len < 11; len++)
+			guess(set, GUESSED_VALUE, len);
+		struct secret *stopped = secrets_stop_guessed(set);
+		assert_non_null(stopped);
+		assert_string_equal(secret_name(stopped), names[i]);
+		secrets_free(set);
+	}
+}
+
+/* A source is asked again every few minutes, and mostly says the same. */
+static void renewal_forgives_guesses_of_another_value_alone(void **state)
+{
+	(void)state;
+	static const char *const values[] = {GUESSED_VALUE, "another-0123456789"};
+	for (size_t i = 0; i < 2; i++) {
+		struct secrets *set = secrets_new();
+		struct err e = {0};
+		auto_json json_t *update = json_pack("{s:s, s:s}", "name", "A", "value", values[i]);
+		assert_int_equal(add(set, "A", GUESSED_VALUE, "a.example", &e), 0);
+		guess(set, GUESSED_VALUE, 5);
+		guess(set, GUESSED_VALUE, 6);
+		assert_int_equal(secrets_renew(set, update, &e), 0);
+		assert_null(secrets_stop_guessed(set));
+		guess(set, values[i], 7 + 8 * i); /* behind what others begin with, too */
+		assert_int_equal(secrets_stop_guessed(set) != NULL, i == 0);
+		secrets_free(set);
+	}
+}
+
 static void secret_is_for_its_hosts_over_https_alone(void **state)
 {
 	(void)state;
@@ -681,6 +758,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(secret_is_for_its_hosts_over_https_alone),
+		cmocka_unit_test(value_under_two_names_is_guessed_for_both),
+		cmocka_unit_test(value_that_is_granted_again_is_guarded_again),
+		cmocka_unit_test(renewal_forgives_guesses_of_another_value_alone),
 		cmocka_unit_test(value_with_control_characters_is_refused),
 		cmocka_unit_test(value_longer_than_the_cap_is_refused),
 		cmocka_unit_test(names_and_hosts_are_checked),

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from h2client import Client
 from lab import read_all
 from test_gateway_grants import entry, policy, tell
 from test_gateway_websocket import Server as WebSocket, exactly, head as websocket_head, switched
@@ -102,15 +103,18 @@ def test_websocket_is_searched_for_a_value_that_there_was_not_when_it_began(star
 # -- a host that sends back what the guest says, and pauses in it: what is held tells what is right --
 
 KNOWN_MAX = len("Xy7-") + 4 + 3 + 1  # what many values begin with, what may be by chance, three guesses, and the one that is not answered
+OPEN_MAX = KNOWN_MAX + 2  # of streams that stay open, some more are let be
 GUESSED = "the grant of T was stopped: its value was being guessed from what its hosts send back"
 
 
 class Echo:
     """An answer whose parts the guest chooses."""
 
-    def __init__(self, lab, world):
+    def __init__(self, lab, world, path="/echo", asks=True):
         self.parts, self.more = [], threading.Semaphore(0)
-        world.https.script["/echo"] = self._serve
+        world.https.script[path] = self._serve
+        if not asks:
+            return
         self.sock = lab.tls("key.test", world.port)
         self.sock.sendall(f"GET /echo HTTP/1.1\r\nHost: key.test:{world.port}\r\nConnection: close\r\n\r\n".encode())
 
@@ -194,6 +198,66 @@ def test_value_is_not_guessed_from_a_websocket(start, world):
                 break
         assert known <= KNOWN_MAX
     assert_stopped(lab, world)
+
+
+def test_value_is_not_guessed_by_streams_that_stay_open(start, world):
+    lab, streams = start(), []
+    for known in range(5, len(VALUE)):
+        echo = Echo(lab, world)
+        streams.append(echo)
+        echo.say("guess:" + VALUE[:known])
+        if b"guess:" not in until(echo.sock, b"guess:"):
+            break
+    assert known <= OPEN_MAX
+    assert_stopped(lab, world)
+    for echo in streams:
+        assert VALUE[:9].encode() not in read_all(echo.sock)  # what was held stays behind
+
+
+def read_until(client, number, last):
+    """What came of the stream; last is not in it when that is over."""
+    stream = client.streams[number]
+    while last not in stream.body and not stream.over:
+        if client.read_frame() is None:
+            break
+    return stream.body
+
+
+@pytest.mark.parametrize("stays_open", [False, True])
+def test_value_is_not_guessed_over_http2(start, world, stays_open):
+    lab = start()
+    with Client(lab, world, "key.test") as client:
+        for known in range(5, len(VALUE)):
+            echo = Echo(lab, world, f"/echo{known}", asks=False)
+            number = client.open(client.head(f"/echo{known}"))
+            echo.say("guess:" + VALUE[:known])
+            if b"guess:" not in read_until(client, number, b"guess:"):
+                break
+            if not stays_open:
+                echo.say("?;")
+                if b"?;" not in read_until(client, number, b"?;"):
+                    break
+    assert known <= (OPEN_MAX if stays_open else KNOWN_MAX)
+    assert_stopped(lab, world)
+
+
+def test_value_is_not_guessed_from_websockets_that_stay_open(start, world):
+    lab, sockets = start(), []
+    WebSocket(world.https)
+    for known in range(5, len(VALUE)):
+        sock = lab.tls("key.test", world.port)
+        sockets.append(sock)
+        sock.sendall(websocket_head(world, host="key.test"))
+        if b" 101 " not in until(sock, b"\r\n\r\n"):
+            break
+        begun = frame(b"guess:" + VALUE[:known].encode(), final=False)
+        sock.sendall(begun)
+        if b"guess:" not in until(sock, b"guess:"):
+            break
+    assert known <= OPEN_MAX
+    assert_stopped(lab, world)
+    for sock in sockets:
+        sock.close()
 
 
 def test_honest_pauses_are_no_guesses(start, world):
