@@ -356,6 +356,7 @@ static void exchange_drained(void *user)
 static void exchange_gone(void *user)
 {
 	struct request *r = user;
+	r->dest.method = NULL; /* it was the exchange's */
 	request_end(r, r->status, "the guest closed the connection");
 }
 
