@@ -3,8 +3,11 @@
 import contextlib
 import http.server
 import json
+import socket
 import ssl
+import subprocess
 import threading
+import time
 
 import h2.config
 import h2.connection
@@ -137,3 +140,61 @@ def test_certificate_and_key_that_do_not_fit_cost_the_request(start, world):
     server, lab = start(entry(value))
     answer = lab.get("api.test", server.port)
     assert answer.status == 502 and "CERT" in answer.json()["message"] and "BEGIN" not in answer.body.decode()
+
+
+NGINX = """
+daemon off; master_process off; pid %(dir)s/pid; error_log stderr;
+events {}
+http {
+    access_log off;
+    client_body_temp_path %(dir)s; proxy_temp_path %(dir)s; fastcgi_temp_path %(dir)s; uwsgi_temp_path %(dir)s; scgi_temp_path %(dir)s;
+    server {
+        listen 127.0.0.1:%(port)d ssl%(http2)s;
+        ssl_certificate %(certificate)s; ssl_certificate_key %(key)s;
+        ssl_client_certificate %(authority)s; ssl_verify_client %(verify)s;
+        location / { default_type application/json; return 200 '{"who": "$ssl_client_s_dn", "verified": "$ssl_client_verify"}'; }
+    }
+}
+"""
+
+
+class Nginx:
+    """Debian's nginx, which asks for a certificate."""
+
+    def __init__(self, world, authority, directory, verify, http2):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        certificate, key = world.outside.server(f"nginx-{verify}-{http2}", ["api.test"])
+        conf = directory / "nginx.conf"
+        conf.write_text(NGINX % {
+            "dir": directory, "port": self.port, "http2": " http2" if http2 else "", "certificate": certificate, "key": key,
+            "authority": authority.pem, "verify": verify})
+        self.process = subprocess.Popen(["nginx", "-p", str(directory), "-c", str(conf)], stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except ConnectionRefusedError:
+                assert self.process.poll() is None and time.monotonic() < deadline, self.process.stderr.read()
+                threading.Event().wait(0.02)
+
+    def close(self):
+        self.process.terminate()
+        self.process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("http2", [False, True])
+@pytest.mark.parametrize("verify", ["on", "optional"])
+def test_nginx_takes_the_certificate(own_lab, world, tmp_path, verify, http2):
+    with contextlib.closing(Nginx(world, world.stranger, tmp_path, verify, http2)) as server:
+        policy = {"egress": [{"host": "api.test", "ports": [server.port]}], "resolve": [world.pin("api.test", world.outside)]}
+        name = f"for-nginx-{verify}-{http2}"
+        lab = own_lab(policy, [entry(certificate(world.stranger, name), paths=["/in/**"])])
+        assert ask(lab, server, "/in/a") == {"who": f"CN={name}", "verified": "SUCCESS"}
+        without = lab.get("api.test", server.port, "/out")
+        if verify == "on":
+            assert without.status == 400 and b"certificate" in without.body
+        else:
+            assert without.json() == {"who": "", "verified": "NONE"}
+        assert ask(lab, server, "/in/b")["verified"] == "SUCCESS"
