@@ -536,7 +536,8 @@ void credentials_show(struct node *n, const char *name, struct http_exchange *x)
 static void reply_set(struct node *n, const char *name, bool replaced, struct http_exchange *x)
 {
 	json_t *j = credential_json(n, find(n, name));
-	json_object_set_new(j, "replaced", json_boolean(replaced));
+	if (replaced)
+		json_object_set_new(j, "replaced", json_true());
 	reply(x, replaced ? 200 : 201, j);
 }
 

@@ -136,6 +136,7 @@ def test_is_set_shown_tested_and_removed(daemon):
     assert daemon.call("GET", "/secrets") == (200, [])
     made = daemon.set("GITHUB_TOKEN", values={"value": VALUE}, ttl="1h", uses=5, bytes="5MB", methods=["GET"], paths=["/repos/**"])
     again = daemon.set("GITHUB_TOKEN", values={"value": VALUE + "x"}, status=200)
+    assert again.pop("replaced")
     assert {k: v for k, v in made.items() if k != "madeAt"} == {k: v for k, v in again.items() if k != "madeAt"} == {
         "name": "GITHUB_TOKEN", "kind": "bearer", "hosts": HOSTS, "source": "value"}  # fmt: skip
     daemon.set("A_CANARY", canary=True, inject={"kind": "header", "name": "x-key"})
