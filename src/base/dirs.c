@@ -17,8 +17,8 @@ static const char *home(void)
 	return pw ? pw->pw_dir : dir;
 }
 
-/* Sets name to $xdg/space[tail], or to HOME/otherwise/space[tail]. */
-static int set_one(const char *name, const char *xdg, const char *otherwise, const char *tail,
+/* Sets name to $xdg/there, or to HOME/otherwise. */
+static int set_one(const char *name, const char *xdg, const char *there, const char *otherwise,
 		   struct err *e)
 {
 	const char *dir = getenv(name), *base = getenv(xdg), *user_home = home();
@@ -26,9 +26,9 @@ static int set_one(const char *name, const char *xdg, const char *otherwise, con
 	if (dir && *dir)
 		return 0;
 	if (base && *base == '/')
-		path = str_printf("%s/space%s", base, tail);
+		path = str_printf("%s/%s", base, there);
 	else if (user_home && *user_home == '/')
-		path = str_printf("%s/%s/space%s", user_home, otherwise, tail);
+		path = str_printf("%s/%s", user_home, otherwise);
 	else
 		return err_set(e, ENOENT, "uid %u has no home directory: set HOME, or %s", getuid(),
 			       name);
@@ -49,10 +49,12 @@ int dirs_set(struct err *e)
 	if (geteuid() == 0)
 		return 0;
 	set_runtime_dir();
-	int r = set_one("SPACE_STATE_DIR", "XDG_STATE_HOME", ".local/state", "", e);
+	int r = set_one("SPACE_STATE_DIR", "XDG_STATE_HOME", "space", ".local/state/space", e);
 	if (r == 0)
-		r = set_one("SPACE_RUN_DIR", "XDG_RUNTIME_DIR", ".local/state", "/run", e);
+		r = set_one("SPACE_RUN_DIR", "XDG_RUNTIME_DIR", "space", ".local/state/space/run",
+			    e);
 	if (r == 0)
-		r = set_one("SPACE_CONFIG", "XDG_CONFIG_HOME", ".config", "/spaced.yaml", e);
+		r = set_one("SPACE_CONFIG", "XDG_CONFIG_HOME", "space/spaced.yaml",
+			    ".config/space/spaced.yaml", e);
 	return r;
 }

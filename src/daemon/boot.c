@@ -102,7 +102,7 @@ static void on_init_done(void *user, unsigned status, const struct err *why)
 		fail(sb, &e, NULL);
 	} else {
 		sb->agent_ready = true;
-		strcpy(sb->old_token, sb->token);
+		memcpy(sb->old_token, sb->token, sizeof(sb->old_token));
 		maybe_ready(sb);
 	}
 }

@@ -72,7 +72,7 @@ static int begin_resume(struct sandbox *sb, struct err *e)
 		return r;
 	sb->source_vetted = false;
 	sb->thawed = true;
-	strcpy(sb->old_token, sb->token);
+	memcpy(sb->old_token, sb->token, sizeof(sb->old_token));
 	sandbox_starts(sb);
 	r = record_resume(sb, e);
 	if (r == 0)

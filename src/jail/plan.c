@@ -65,6 +65,8 @@ static bool has_dir(const struct maker *m, const char *path, size_t n)
 /* The directories above path that are not there yet, from the top. */
 static void put_dirs_above(struct maker *m, const char *path)
 {
+	if (m->rc < 0)
+		return;
 	for (const char *end = strchr(path + 1, '/'); end; end = strchr(end + 1, '/')) {
 		size_t n = (size_t)(end - path);
 		char *copy = m->plan.text + m->text_len;

@@ -159,16 +159,17 @@ static int enter_new(struct err *e)
 
 /* -- the one that a daemon before had -- */
 
-static bool is_noted(const char *note, const struct stat *st)
+static void note_text(const struct stat *st, char out[NOTE_MAX])
 {
-	char text[NOTE_MAX], own[NOTE_MAX];
+	snprintf(out, NOTE_MAX, "%ju:%ju\n", (uintmax_t)st->st_dev, (uintmax_t)st->st_ino);
+}
+
+/* What the note says; "": nothing. */
+static void read_note(const char *note, char out[NOTE_MAX])
+{
 	auto_fd int fd = open(note, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : fd_read_all(fd, text, sizeof(text) - 1);
-	if (n < 0)
-		return false;
-	text[n] = '\0';
-	snprintf(own, sizeof(own), "%ju:%ju\n", (uintmax_t)st->st_dev, (uintmax_t)st->st_ino);
-	return str_eq(text, own);
+	ssize_t n = fd < 0 ? 0 : fd_read_all(fd, out, NOTE_MAX - 1);
+	out[n < 0 ? 0 : n] = '\0';
 }
 
 int userns_write_note(const char *note, struct err *e)
@@ -177,7 +178,7 @@ int userns_write_note(const char *note, struct err *e)
 	char text[NOTE_MAX];
 	if (stat(OWN_USERNS, &st) < 0)
 		return err_sys(e, errno, OWN_USERNS);
-	snprintf(text, sizeof(text), "%ju:%ju\n", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+	note_text(&st, text);
 	auto_fd int fd = open(note, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	int r = fd < 0 ? -errno : fd_write_all(fd, text, strlen(text));
 	return r < 0 ? err_sys(e, -r, "%s", note) : 0;
@@ -187,9 +188,13 @@ int userns_write_note(const char *note, struct err *e)
  * another's by now, but not one that is the caller's and not the caller's current one. */
 static int find_noted(const char *note)
 {
-	DIR *proc = opendir("/proc");
-	struct dirent *d;
+	char noted[NOTE_MAX], text[NOTE_MAX];
 	int found = -ENOENT;
+	struct dirent *d;
+	read_note(note, noted);
+	if (!noted[0])
+		return found;
+	DIR *proc = opendir("/proc");
 	while (proc && found < 0 && (d = readdir(proc))) {
 		char path[sizeof(d->d_name) + 32];
 		struct stat st;
@@ -197,7 +202,10 @@ static int find_noted(const char *note)
 		if (d->d_name[0] < '1' || d->d_name[0] > '9')
 			continue;
 		snprintf(path, sizeof(path), "/proc/%s/ns/user", d->d_name);
-		if (stat(path, &st) < 0 || !is_noted(note, &st))
+		if (stat(path, &st) < 0)
+			continue;
+		note_text(&st, text);
+		if (!str_eq(text, noted))
 			continue;
 		auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (fd >= 0 && ioctl(fd, NS_GET_OWNER_UID, &owner) == 0 && owner == getuid())
